@@ -1,0 +1,60 @@
+# Every target works from a bare clone with Python 3.11+ and make: it builds .venv and installs what it needs there,
+# once. To choose the Python: make test PYTHON=python3.12
+
+SUPPORTED := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+
+# The first of these that is new enough; python3 if none is, for the error message.
+ifndef PYTHON
+PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+	if $$p $(SUPPORTED) 2>/dev/null; then echo $$p; exit; fi; done; echo python3)
+endif
+
+BIN := .venv/bin
+# Each test worker has a core to itself, so the libraries under it must not start a thread for every core. And a
+# test run has the device that it names, not one left over in the shell.
+TEST := env -u MINIGRAD_DEVICE OMP_NUM_THREADS=1
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8
+SUITE := $(PYTEST) -m "not peers" $(ARGS)
+
+.PHONY: help demo test test-all lint bench clean
+.NOTPARALLEL: # two installations at once would break each other
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: .venv/.installed-train ## train a small Transformer and show what it learned
+	$(BIN)/python -m attention train $(ARGS)
+
+test: .venv/.installed-test ## test on NumPy and on array-api-strict, both of its devices (ARGS='-k softmax' selects)
+	$(TEST) MINIGRAD_BACKEND=numpy $(SUITE)
+	$(TEST) MINIGRAD_BACKEND=array_api_strict $(SUITE)
+	$(TEST) MINIGRAD_BACKEND=array_api_strict MINIGRAD_DEVICE=device1 $(SUITE)
+
+test-all: test .venv/.installed-peers ## test, then on PyTorch and JAX too, and compare with them and HIPS autograd
+	$(TEST) MINIGRAD_BACKEND=numpy $(PYTEST) -m peers $(ARGS)
+	$(TEST) MINIGRAD_BACKEND=torch $(SUITE)
+	$(TEST) MINIGRAD_BACKEND=jax $(SUITE)
+
+lint: .venv/.installed-lint ## check style, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: .venv/.installed-bench ## run the benchmarks
+	$(BIN)/python -m pytest benchmarks $(ARGS)
+
+clean: ## remove .venv, caches and build output
+	rm -rf .venv .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache dist
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# .venv/.installed-NAME: the project (editable) with its extra NAME, installed for this pyproject.toml.
+.venv/.installed-%: pyproject.toml | .venv/.created
+	@echo "installing minigrad-attention[$*] in .venv"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+.venv/.created:
+	@$(PYTHON) $(SUPPORTED) 2>/dev/null || \
+		{ echo "error: Python 3.11 or newer is needed and $(PYTHON) is not: make PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	@touch $@

@@ -1,0 +1,109 @@
+"""Draw where a Transformer looks: attention weights as heat maps, with the tokens along both sides."""
+
+import io
+import math
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from attention.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def heatmap(
+    weights: Any,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str | None = None,
+    path: str | os.PathLike[str] | None = None,
+) -> "Figure":
+    """Return a figure of attention weights, and save it as a PNG if `path` is given.
+
+    `weights` is (T_q, T_k) for one head or (H, T_q, T_k) for several, which become a grid with one colour
+    scale: a nested list, a NumPy array or a Tensor. `rows` are the T_q query tokens (what is written),
+    `columns` the T_k key tokens (what is read). Every character shows: a space as "␣", a newline as "↵",
+    what cannot be printed as its code point. Raises a one-line ValueError for shapes that do not fit,
+    OSError if the file cannot be written; a file already there is replaced in one step.
+
+    >>> figure = heatmap([[0.9, 0.1], [0.2, 0.8]], rows="ab", columns="xy", title="one head")
+    >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    ['x', 'y']
+    """
+    from matplotlib.figure import Figure  # here, so that whoever draws nothing does not wait for it
+
+    heads, several = _heads(weights, len(rows), len(columns))
+    across = math.ceil(math.sqrt(len(heads)))
+    down = math.ceil(len(heads) / across)
+    # A cell is big enough for one letter, unless that would make the figure metres wide.
+    cell = min(0.2, 30 / max(across * len(columns), down * len(rows)))  # inches
+    font = 0.6 * 72 * cell  # points
+    row_labels, column_labels = [visible(token) for token in rows], [visible(token) for token in columns]
+    width = cell * (len(columns) + 1 + 0.5 * max(map(len, row_labels)))
+    height = cell * (len(rows) + 1 + 0.5 * max(map(len, column_labels))) + (0.2 if several else 0)
+
+    # The figure object alone, without pyplot: no window, no backend to choose, no state to clean up.
+    size = (across * width + 1, max(down * height + (0.1 if title is None else 0.4), 1.5))
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False).flatten().tolist()
+    highest = max(max(row) for head in heads for row in head)
+    for number, (axis, head) in enumerate(zip(axes, heads, strict=False)):
+        image = axis.imshow(head, cmap="Blues", vmin=0, vmax=highest)
+        # Text between two dollar signs is text, not a formula: hence parse_math.
+        axis.set_xticks(range(len(columns)), column_labels, fontsize=font, parse_math=False)
+        axis.set_yticks(range(len(rows)), row_labels, fontsize=font, parse_math=False)
+        for label in axis.get_xticklabels():
+            label.set_rotation(90 if len(label.get_text()) > 1 else 0)
+        axis.tick_params(length=0, pad=2)
+        if several:
+            axis.set_title(f"head {number}", fontsize=8)
+    for axis in axes[len(heads) :]:
+        axis.remove()
+    figure.colorbar(image, ax=axes[: len(heads)], fraction=0.05, shrink=0.8).ax.tick_params(labelsize=7)
+    if title is not None:
+        figure.suptitle(title, fontsize=10, parse_math=False)
+    if path is not None:
+        png = io.BytesIO()
+        figure.savefig(png, format="png", dpi=150)
+        write_atomically(path, png.getvalue())
+    return figure
+
+
+def visible(token: str) -> str:
+    r"""Return `token` with a mark for every character that leaves none on paper.
+
+    >>> visible("3 juin"), visible("a\n"), visible("\u202f")
+    ('3␣juin', 'a↵', 'U+202F')
+    """
+    marks = {" ": "␣", "\n": "↵", "\t": "⇥"}
+    return "".join(marks.get(c, c if c.isprintable() else f"U+{ord(c):04X}") for c in token)
+
+
+def _heads(weights: Any, queries: int, keys: int) -> tuple[list[list[list[float]]], bool]:
+    """Return (weights as lists of H heads, whether they came as several); ValueError for other shapes."""
+    weights = _plain(weights)
+    shape = _shape(weights)
+    if len(shape) not in (2, 3) or 0 in shape:
+        raise ValueError(f"expected weights of shape (T_q, T_k) or (H, T_q, T_k), got {shape}")
+    if shape[-2:] != (queries, keys):
+        raise ValueError(f"weights of shape {shape} do not fit {queries} row and {keys} column labels")
+    return (weights, True) if len(shape) == 3 else ([weights], False)
+
+
+def _plain(data: Any) -> Any:
+    """Return a number or nested lists of them for a Tensor, an array, or lists of any of these."""
+    if hasattr(data, "numpy"):
+        data = data.numpy()
+    if hasattr(data, "tolist"):
+        return data.tolist()
+    return [_plain(item) for item in data] if isinstance(data, list | tuple) else data
+
+
+def _shape(data: Any) -> tuple[int, ...]:
+    if not isinstance(data, list):
+        return ()
+    shapes = {_shape(item) for item in data}
+    if len(shapes) > 1:
+        raise ValueError(f"expected weights of one shape, got lists of unequal shapes {sorted(shapes)[:3]}")
+    return (len(data), *(shapes.pop() if shapes else ()))

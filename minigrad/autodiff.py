@@ -1,0 +1,736 @@
+"""autodiff: primitives, the graph they record, and the backward pass.
+
+A *primitive* is a forward function and, beside it, one rule per differentiable argument. A rule is the vector-Jacobian
+product: given ``g``, the derivative of the final scalar with respect to the output, it returns the derivative with
+respect to that argument.
+
+    @primitive
+    def multiply(xp, x1, x2, /):
+        return xp.multiply(x1, x2)
+
+    multiply.vjp(x1=lambda g, x2: g * x2,
+                 x2=lambda g, x1: g * x1)
+
+A rule names what it needs, and the graph keeps only that alive:
+
+    g              the gradient of the output; always first
+    out            the output
+    x1, axis …     an argument, array or option, by its name in the forward function
+    x1_shape       the shape of an array argument, without the array
+    xp             the namespace to compute in
+    needs          the names of the arguments whose gradient is wanted (for rules that give several at once)
+    lse …          whatever the forward function handed to `keep` besides its output
+
+Rules run with the raw namespace (``numpy``, ``cupy`` …) and raw arrays, which is fast and records nothing. With
+``create_graph=True`` the same rules run with ``xp = minigrad`` on Tensors, so they record themselves, and the result
+can be differentiated again.
+
+Broadcasting and type promotion are undone here, once for all: a rule's result is summed over broadcast axes and cast
+to the argument's dtype. Complex gradients are handled here as well: inside a backward pass ``g`` is the plain
+derivative (no conjugate), so a rule for a holomorphic function reads as in the real case; `backward` conjugates where
+gradients enter and leave, which gives PyTorch's convention (the direction of steepest ascent).
+"""
+
+from __future__ import annotations
+
+import heapq
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import update_wrapper, wraps
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+
+import minigrad as mg
+
+from . import backend
+from .backend import NAMESPACES, Array, describe, namespace_of
+from .tensor import Memory, Pin, Tensor
+
+P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
+
+# ------------------------------------------------------------------------------------------------ recording or not
+
+_recording: ContextVar[bool] = ContextVar("minigrad_recording", default=True)
+
+
+def is_recording() -> bool:
+    """Whether operations on Tensors that require a gradient are recorded in this thread or async task."""
+    return _recording.get()
+
+
+@contextmanager
+def _recording_set_to(value: bool) -> Iterator[None]:
+    token = _recording.set(value)
+    try:
+        yield
+    finally:
+        _recording.reset(token)
+
+
+class no_grad:
+    """Record nothing inside: ``with no_grad(): …``, or ``@no_grad()`` on a function, also an ``async`` one.
+
+    It holds for this thread or async task alone.
+
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> with no_grad():
+    ...     w -= 0.5
+    >>> w
+    Tensor([0.5, 1.5], dtype=float64, backend=numpy, device=cpu, requires_grad=True)
+    """
+
+    def __init__(self) -> None:
+        self._tokens: list[Any] = []
+
+    def __enter__(self) -> None:
+        self._tokens.append(_recording.set(False))
+
+    def __exit__(self, *error: object) -> None:
+        _recording.reset(self._tokens.pop())
+
+    def __call__(self, function: F) -> F:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"no_grad: {function.__name__} is a generator; use `with no_grad():` between its yields")
+
+        @wraps(function)
+        def plain(*args: Any, **kwargs: Any) -> Any:
+            with no_grad():
+                return function(*args, **kwargs)
+
+        @wraps(function)
+        async def asynchronous(*args: Any, **kwargs: Any) -> Any:
+            with no_grad():
+                return await function(*args, **kwargs)
+
+        return asynchronous if inspect.iscoroutinefunction(function) else plain  # type: ignore[return-value]
+
+
+# ------------------------------------------------------------------------------------------------ the graph
+
+_order = itertools.count()
+
+
+class Leaf:
+    """The graph's end: a Tensor made by the user, where gradients arrive. It holds the gradient, not the Tensor."""
+
+    __slots__ = ("dtype", "grad", "order", "shape")
+    op = None
+
+    def __init__(self, data: Array) -> None:
+        self.shape = data.shape
+        self.dtype = data.dtype
+        self.grad: Tensor | None = None
+        self.order = next(_order)
+
+
+class Node:
+    """One recorded operation: where its inputs came from and the values its rules asked for. Never a Tensor."""
+
+    __slots__ = ("dtype", "op", "order", "parents", "pins", "plan", "saved", "shape", "xp")
+
+    op: Primitive[Any]
+    plan: Plan
+    xp: Any
+    parents: tuple[Node | Leaf, ...] | None  # None once the backward pass has freed it
+    saved: dict[str, Any] | None
+    pins: dict[str, Pin] | None
+    shape: tuple[int, ...] | None  # None where the operation has several outputs
+    dtype: Any
+    order: int
+
+
+class Plan(NamedTuple):
+    """What to save, and which rules to run, when a given set of a primitive's arguments needs a gradient."""
+
+    positions: tuple[int, ...]  # of those arguments
+    names: tuple[str, ...]
+    rules: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...]  # one each, or a single joint one
+    joint: bool
+    arrays: tuple[tuple[str, int], ...]  # positional arguments to save
+    shapes: tuple[tuple[str, int], ...]  # positional arguments whose shape is enough
+    options: tuple[str, ...]  # keyword arguments to save
+    out: bool
+
+
+class Kept(NamedTuple):
+    """An output together with intermediate results that the rules can name. Made by `keep`."""
+
+    out: Any
+    values: dict[str, Any]
+
+
+def keep(out: Any, **values: Any) -> Kept:
+    """Return ``out`` from a primitive's forward function and keep ``values`` for its rules.
+
+    The values must follow from the arguments: a derivative of a derivative computes them again, recorded.
+
+    >>> @primitive
+    ... def sine(xp, x, /):
+    ...     return keep(xp.sin(x), cosine=xp.cos(x))
+    >>> sine.vjp(x=lambda g, cosine: g * cosine)
+    """
+    return Kept(out, values)
+
+
+# ------------------------------------------------------------------------------------------------ primitives
+
+class Example(NamedTuple):
+    """A call of a primitive with random numbers, see `Primitive.example`."""
+
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+    low: float
+    high: float
+    complex: bool
+
+
+ALL: dict[str, Primitive[Any]] = {}
+"""Every primitive defined so far, by module and name: what ``python -m minigrad gradcheck`` checks."""
+
+
+class Primitive(Generic[P]):
+    """A function of arrays with hand-written derivatives. Made by the decorator `primitive`."""
+
+    def __init__(self, function: Callable[Concatenate[Any, P], Any], view: bool) -> None:
+        update_wrapper(self, function)
+        self.forward: Callable[..., Any] = function
+        self.view = view
+        self.rules: dict[str, Callable[..., Any]] = {}
+        self.joint: Callable[..., Sequence[Any]] | None = None
+        self.examples: list[Example] = []
+        self._plans: dict[int, Plan] = {}
+
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        self.__signature__ = inspect.Signature(parameters)
+        self.names = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+        self.variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+        self.keywords = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        ALL[f"{function.__module__}.{function.__name__}"] = self
+
+    __name__: str
+    __module__: str
+
+    def __repr__(self) -> str:
+        return f"<primitive {self.__name__}{self.__signature__}>"
+
+    def __str__(self) -> str:
+        return self.__name__
+
+    def vjp(self, **rules: Callable[..., Any]) -> None:
+        """Give the rule of each differentiable argument: ``multiply.vjp(x1=lambda g, x2: g * x2, …)``."""
+        for name, rule in rules.items():
+            if name not in self.names:
+                raise TypeError(f"{self}.vjp: no argument {name!r}; the arguments are {', '.join(self.names)}")
+            self._check_rule(rule)
+        self.rules.update(rules)
+        self._plans.clear()
+
+    def vjp_all(self, rule: Callable[..., Sequence[Any]]) -> None:
+        """Give one rule that returns the gradients of all array arguments, in order (None where there is none)."""
+        self._check_rule(rule)
+        self.joint = rule
+        self._plans.clear()
+
+    def example(
+        self, *args: Any, low: float = -2.0, high: float = 2.0, complex: bool = False, **options: Any
+    ) -> None:
+        """Add a call for ``python -m minigrad gradcheck``: a tuple of ints stands for random numbers of that shape.
+
+        The numbers lie between ``low`` and ``high``; ``complex`` gives them an imaginary part. Without any example
+        the first differentiable argument is of shape (2, 3), the others of shape (3,).
+        """
+        self.examples.append(Example(args, options, low, high, complex))
+
+    def raw(self, xp: Any) -> Callable[..., Any]:
+        """This operation for use inside a rule: on raw arrays, or recorded where ``xp`` is minigrad."""
+        if xp is mg:
+            return self
+
+        def forward(*args: Any, **options: Any) -> Any:
+            out = self.forward(xp, *args, **options)
+            return out.out if type(out) is Kept else out
+
+        return forward
+
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Any:
+        if options and not options.keys() <= self.keywords:
+            args = self._by_position(args, options)  # type: ignore[assignment]
+        xp = None
+        raw: list[Any] = []
+        needs_grad = 0  # one bit for each argument
+        for x in args:
+            if type(x) is Tensor:
+                if x._node is not None:
+                    needs_grad |= 1 << len(raw)
+                x = x._data
+            kind = type(x)
+            found = NAMESPACES[kind] if kind in NAMESPACES else namespace_of(x)
+            if found is not xp and found is not None:
+                if xp is not None:
+                    raise TypeError(f"{self}: arrays of two libraries cannot be combined: {self._given(args)}")
+                xp = found
+            raw.append(x)
+        if xp is None:
+            raise self._explain(TypeError("expected a Tensor or an array"), args, options)
+        try:
+            out = self.forward(xp, *raw, **options)
+        except Exception as error:
+            raise self._explain(error, args, options) from error
+
+        kept = None
+        if type(out) is Kept:
+            out, kept = out
+        if type(out) is tuple:
+            return self._many(args, raw, options, xp, needs_grad, out, kept)
+        if type(out) not in NAMESPACES or NAMESPACES[type(out)] is not xp:
+            out = xp.asarray(out)  # NumPy gives scalars for 0-dimensional results
+
+        tensor = _new(Tensor)
+        tensor._data = out
+        tensor._node = None
+        tensor._memory = args[0]._share_memory() if self.view and type(args[0]) is Tensor else None
+        tensor._op = self
+        if needs_grad and _recording.get():
+            plan = self._plans[needs_grad] if needs_grad in self._plans else self._plan(needs_grad, len(raw))
+            if plan.rules:
+                tensor._node = node = self._record(plan, args, raw, options, xp, kept)
+                node.shape = out.shape
+                node.dtype = out.dtype
+                if plan.out:
+                    memory = tensor._memory = tensor._memory or Memory()
+                    node.saved["out"] = out  # type: ignore[index]
+                    node.pins["out"] = memory.pin(self.__name__)  # type: ignore[index]
+        return tensor
+
+    def _record(
+        self, plan: Plan, args: Any, raw: list[Any], options: Any, xp: Any, kept: dict[str, Any] | None
+    ) -> Node:
+        node: Node = _new(Node)
+        node.op = self
+        node.plan = plan
+        node.xp = xp
+        node.parents = tuple([args[i]._node for i in plan.positions])
+        node.order = next(_order)
+        node.saved = saved = {}
+        node.pins = pins = {}
+        # What `keep` kept is computed again for a second derivative, for which all arguments have to be there.
+        for name, i in plan.arrays if kept is None else zip(self.names, itertools.count()):
+            if i < len(raw):
+                saved[name] = raw[i]
+                x = args[i]
+                if type(x) is Tensor:
+                    pins[name] = (x._memory or x._share_memory()).pin(self.__name__)
+            else:
+                saved[name] = self.defaults[name]
+        for name, i in plan.shapes:
+            saved[name] = getattr(raw[i], "shape", None) if i < len(raw) else None
+        for name in plan.options:
+            saved[name] = options[name] if name in options else self.defaults[name]
+        if self.variadic:
+            saved[self.variadic + "_shape"] = tuple(x.shape for x in raw[len(self.names) :])
+        if kept is not None:
+            saved.update(kept)
+            saved["options"] = options
+        return node
+
+    def _many(
+        self, args: Any, raw: list[Any], options: Any, xp: Any, needs_grad: int, outs: Any, kept: Any
+    ) -> tuple[Tensor, ...]:
+        """The Tensors of an operation with several outputs: each is an item of one node."""
+        tensors = tuple(Tensor._make(xp.asarray(out), op=self) for out in outs)
+        if self.view and type(args[0]) is Tensor:
+            for tensor in tensors:
+                tensor._memory = args[0]._share_memory()
+        plan = self._plan(needs_grad, len(raw)) if needs_grad and _recording.get() else None
+        if plan is not None and plan.rules:
+            node = self._record(plan, args, raw, options, xp, kept)
+            if plan.out:
+                node.saved["out"] = outs  # type: ignore[index]
+            _make_items(node, tensors)
+        return tensors
+
+    def _plan(self, needs_grad: int, count: int) -> Plan:
+        positions = [i for i in range(count) if needs_grad >> i & 1]
+        names = [self.names[i] if i < len(self.names) else str(self.variadic) for i in positions]
+        rules: list[Callable[..., Any]]
+        if self.joint is not None:
+            rules = [self.joint]
+        else:
+            positions = [i for i, name in zip(positions, names, strict=True) if name in self.rules]
+            names = [name for name in names if name in self.rules]
+            rules = [self.rules[name] for name in names]
+        wanted = [tuple(inspect.signature(rule).parameters)[1:] for rule in rules]
+        every = set(itertools.chain(*wanted))
+        plan = self._plans[needs_grad] = Plan(
+            tuple(positions),
+            tuple(names),
+            tuple(zip(rules, wanted, strict=True)),
+            self.joint is not None,
+            tuple((name, i) for i, name in enumerate(self.names) if name in every),
+            tuple((f"{name}_shape", i) for i, name in enumerate(self.names) if f"{name}_shape" in every),
+            tuple(name for name in self.keywords if name in every),
+            "out" in every,
+        )
+        return plan
+
+    def _check_rule(self, rule: Callable[..., Any]) -> None:
+        wanted = list(inspect.signature(rule).parameters)
+        if not wanted or wanted[0] != "g":
+            raise TypeError(f"{self}.vjp: a rule's first parameter is g, the gradient of the output; got {wanted}")
+
+    def _by_position(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+        """Arguments that were given by keyword but can be arrays, moved to their positions; others stay in options."""
+        try:
+            inspect.Signature.bind(self.__signature__, *args, **options)
+        except TypeError as error:
+            raise TypeError(f"{self}: {error}") from None
+        filled = list(args)
+        for name in self.names[len(args) :]:
+            if not options.keys() & set(self.names):
+                break
+            filled.append(options.pop(name) if name in options else self.defaults[name])
+        return tuple(filled)
+
+    def _given(self, args: Iterable[Any]) -> str:
+        names = itertools.chain(self.names, itertools.repeat(self.variadic))
+        return ", ".join(f"{name}: {_describe(x)}" for name, x in zip(names, args, strict=False))
+
+    def _explain(self, error: Exception, args: Any, options: Any) -> Exception:
+        """The library's complaint about a call, as one that names the operation and what it was given."""
+        try:
+            inspect.Signature.bind(self.__signature__, *args, **options)
+        except TypeError as wrong_call:
+            return TypeError(f"{self}: {wrong_call}")
+        message = str(error) or type(error).__name__
+        if message.startswith(f"{self}: "):
+            return error
+        lines = message.strip().splitlines()
+        kinds: tuple[type[Exception], ...] = (IndexError, TypeError, ValueError, OverflowError, NotImplementedError)
+        kind = next((kind for kind in kinds if isinstance(error, kind)), RuntimeError)
+        shapes = [tuple(x.shape) for x in args if hasattr(x, "shape")]
+        if kind in (RuntimeError, TypeError) and len(shapes) > 1 and not _broadcast(shapes):
+            kind = ValueError  # NumPy's class for it, on every backend
+        extra = "".join(f", {name}={value!r}" for name, value in options.items())
+        return kind(f"{self}: {lines[0]} (given {self._given(args)}{extra})")
+
+
+def primitive(
+    function: Callable[Concatenate[Any, P], Any] | None = None, *, view: bool = False
+) -> Any:
+    """Make a differentiable function of ``function(xp, *arrays, **options)``, to be completed by `Primitive.vjp`.
+
+    Arrays are positional parameters, options keyword-only; ``xp`` is the namespace of the arrays. ``view=True``
+    says that the output can share the memory of the first argument.
+
+    >>> @primitive
+    ... def cube(xp, x, /):
+    ...     return x * x * x
+    >>> cube.vjp(x=lambda g, x: 3 * g * x * x)
+    >>> x = Tensor(2.0, requires_grad=True)
+    >>> cube(x).backward()
+    >>> x.grad
+    Tensor(12., dtype=float64, backend=numpy, device=cpu)
+    """
+    if function is None:
+        return lambda function: Primitive(function, view)
+    return Primitive(function, view)
+
+
+def _make_items(node: Node, tensors: Sequence[Tensor]) -> None:
+    """Let each of the ``tensors`` be one output of ``node``."""
+    node.shape = None
+    node.dtype = tuple((tensor._data.shape, tensor._data.dtype) for tensor in tensors)
+    for i, tensor in enumerate(tensors):
+        if mg.isdtype(tensor.dtype, ("real floating", "complex floating")):
+            tensor._node = _item(node, i)
+
+
+def _item(node: Node, index: int) -> Node:
+    """The node of output ``index`` of a node with several."""
+    item: Node = _new(Node)
+    item.op, item.xp, item.parents, item.saved, item.pins = node.op, node.xp, (node,), {}, {}
+    item.plan = Plan((0,), (), (((lambda g: {index: g}), ()),), False, (), (), (), False)
+    item.shape, item.dtype = node.dtype[index]
+    item.order = next(_order)
+    return item
+
+
+def recorded(
+    op: Primitive[Any],
+    values: Sequence[Tensor],
+    parents: Sequence[Node | Leaf],
+    rule: Callable[..., Sequence[Any]],
+    pins: dict[str, Pin],
+) -> tuple[Tensor, ...]:
+    """The ``values`` as the outputs of one new node, whose ``rule(g, xp)`` gives the gradients of ``parents``."""
+    node: Node = _new(Node)
+    node.op, node.xp, node.parents, node.saved, node.pins = op, namespace_of(values[0]._data), tuple(parents), {}, pins
+    node.plan = Plan(tuple(range(len(parents))), (), ((rule, ("xp",)),), True, (), (), (), False)
+    node.order = next(_order)
+    tensors = tuple(Tensor._make(value._data, None, value._memory, op) for value in values)
+    _make_items(node, tensors)
+    return tensors
+
+
+def now() -> int:
+    """A number between those of the nodes made before and the nodes made after."""
+    return next(_order)
+
+
+def _describe(x: Any) -> str:
+    if type(x) is Tensor:
+        return describe(x._data)
+    return describe(x) if namespace_of(x) is not None else repr(x)[:60]
+
+
+def _broadcast(shapes: Sequence[tuple[int, ...]]) -> bool:
+    for lengths in itertools.zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1):
+        if len({n for n in lengths if n != 1}) > 1:
+            return False
+    return True
+
+
+# ------------------------------------------------------------------------------------------------ the backward pass
+
+
+def backward(tensor: Tensor, gradient: Any = None, retain_graph: bool = False, create_graph: bool = False) -> None:
+    """Add the derivative of ``tensor`` to ``.grad`` of every leaf that it depends on.
+
+    Parameters
+    ----------
+    gradient
+        The derivative of the final scalar with respect to ``tensor``, of the same shape. Optional for a real scalar,
+        where it is 1.
+    retain_graph
+        Keep what the rules saved, for another backward pass. Otherwise it is freed as the pass goes.
+    create_graph
+        Record the backward pass itself, so that ``.grad`` can be differentiated again. Implies ``retain_graph``.
+
+    Raises
+    ------
+    RuntimeError
+        ``tensor`` does not require a gradient; or its graph was freed by an earlier pass.
+    ValueError
+        No ``gradient`` for a Tensor that is no scalar; a gradient of another shape.
+    """
+    seed = _seed(tensor, gradient)
+    with _recording_set_to(create_graph):
+        gradients = propagate([tensor], [seed], create_graph, retain_graph or create_graph)
+        for leaf, g in gradients.items():
+            if isinstance(leaf, Leaf):
+                leaf.grad = g if leaf.grad is None else leaf.grad + g
+
+
+def gradients_of(outputs: Sequence[Tensor], seeds: Sequence[Any], inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    """The derivatives of ``outputs`` with respect to ``inputs``, which may be anywhere in the graph; no ``.grad`` changes.
+
+    The pass is recorded only if its result can be differentiated by something: if it depends on anything but
+    ``inputs`` that requires a gradient. The graph is kept.
+    """
+    targets = {x._node for x in inputs}
+    reached, outside = _paths(outputs, targets)
+    outside = outside or any(seed.requires_grad for seed in seeds)
+    with _recording_set_to(outside):
+        found = propagate(outputs, seeds, outside, retain_graph=True, targets=targets, only=reached)
+    return [found.get(x._node) for x in inputs]
+
+
+def _seed(tensor: Tensor, gradient: Any) -> Any:
+    if tensor._node is None:
+        raise RuntimeError(f"backward: {_why_no_grad(tensor)}")
+    if gradient is None:
+        if tensor.size != 1 or mg.isdtype(tensor.dtype, "complex floating"):
+            raise ValueError(
+                f"backward: {describe(tensor._data)} is no real scalar; give the gradient to start from, "
+                f"as backward(gradient), or reduce it first, as tensor.sum().backward()"
+            )
+        return Tensor._make(mg.ones_like(tensor)._data)
+    seed = gradient if type(gradient) is Tensor else mg.asarray(gradient, dtype=tensor.dtype)
+    if tuple(seed.shape) != tensor.shape:
+        raise ValueError(f"backward: expected a gradient of shape {tensor.shape}, got {describe(seed._data)}")
+    if namespace_of(seed._data) is not namespace_of(tensor._data):
+        raise TypeError(f"backward: expected a gradient like {describe(tensor._data)}, got {describe(seed._data)}")
+    return seed
+
+
+def _why_no_grad(tensor: Tensor) -> str:
+    what = f"this Tensor ({describe(tensor._data)}) does not require a gradient"
+    if tensor._op is None:
+        return f"{what}; make it with requires_grad=True"
+    if not tensor._op.rules and tensor._op.joint is None:
+        return f"{what}: `{tensor._op}` has no derivative"
+    return f"{what}: `{tensor._op}` was given no Tensor that requires one, or ran under no_grad()"
+
+
+def propagate(
+    outputs: Sequence[Tensor],
+    seeds: Sequence[Tensor],
+    create_graph: bool,
+    retain_graph: bool,
+    targets: set[Any] | None = None,
+    only: set[Any] | None = None,
+) -> dict[Any, Tensor]:
+    """One backward pass: from ``seeds`` at ``outputs`` to the leaves, or to the nodes ``targets``.
+
+    Nodes are visited in the reverse of the order in which they were made, which is a topological order, so a loop
+    with a priority queue is enough. With ``create_graph`` gradients are Tensors and rules run with ``xp = minigrad``;
+    without, both are raw. ``only`` limits the pass to the given nodes.
+    """
+    targets = targets or set()
+    pending: dict[Any, Any] = {}
+    owned: set[Any] = set()  # nodes whose pending gradient is a sum made here, which nobody else can hold
+    queue: list[tuple[int, Node]] = []
+
+    def add(node: Any, g: Any) -> None:
+        if node not in pending:
+            pending[node] = g
+            if node.op is not None and node not in targets:
+                heapq.heappush(queue, (-node.order, node))
+        elif type(g) is dict:
+            for i, item in g.items():
+                pending[node][i] = pending[node][i] + item if i in pending[node] else item
+        elif node in owned and not create_graph:
+            total = pending[node]
+            total += g
+            pending[node] = total
+        else:
+            pending[node] = pending[node] + g
+            owned.add(node)
+
+    for output, seed in zip(outputs, seeds, strict=True):
+        if output._node is not None and (only is None or output._node in only):
+            g = _fit(mg, _conjugate(seed), output._node, output._op)
+            add(output._node, g if create_graph else g._data)
+
+    while queue:
+        node = heapq.heappop(queue)[1]
+        g = pending.pop(node)
+        if node.parents is None or node.saved is None:
+            raise RuntimeError(
+                f"backward: the graph was freed by an earlier backward pass (at `{node.op}`); "
+                "pass retain_graph=True to that one to keep it"
+            )
+        parents = node.parents
+        if create_graph:
+            xp, saved = mg, _saved_as_tensors(node)
+        else:
+            xp, saved = node.xp, node.saved
+            saved["xp"] = xp
+        if node.shape is None:
+            g = _complete(xp, g, node)
+        if not retain_graph:
+            node.parents = node.saved = node.pins = None
+        plan = node.plan
+        if plan.joint:
+            rule, names = plan.rules[0]
+            saved["needs"] = plan.names
+            results = rule(g, *[saved[name] for name in names])
+        for i, parent in enumerate(parents):
+            if only is not None and parent not in only:
+                continue
+            if plan.joint:
+                result = results[plan.positions[i]]
+            else:
+                rule, names = plan.rules[i]
+                result = rule(g, *[saved[name] for name in names])
+            if parent.shape is not None and (result.shape != parent.shape or result.dtype != parent.dtype):
+                result = _fit(xp, result, parent, node.op)
+            if parent.op is None and not create_graph:
+                result = _unshared(xp, result, g)
+            add(parent, result)
+
+    return {node: _conjugate(g if create_graph else Tensor._make(g)) for node, g in pending.items()}
+
+
+def _saved_as_tensors(node: Node) -> dict[str, Any]:
+    """What a node saved, as Tensors that stand where the saved arrays stood in the graph."""
+    assert node.saved is not None and node.pins is not None and node.parents is not None
+    op, plan = node.op, node.plan
+    origin = dict(zip(plan.names, node.parents, strict=True)) if op.variadic is None else {}
+    saved = dict(node.saved)
+    for name in op.names:
+        if name in saved and namespace_of(saved[name]) is not None:
+            memory = node.pins[name].memory if name in node.pins else None
+            saved[name] = Tensor._make(saved[name], origin.get(name), memory)
+    if plan.out:
+        if node.shape is None:
+            saved["out"] = tuple(
+                Tensor._make(out, _item(node, i)) for i, out in enumerate(saved["out"])
+            )
+        else:
+            saved["out"] = Tensor._make(saved["out"], node, node.pins["out"].memory)
+    if "options" in saved:  # what `keep` kept is computed again, so that it is recorded
+        saved.update(op.forward(mg, *[saved[name] for name in op.names], **saved["options"]).values)
+    saved["xp"] = mg
+    return saved
+
+
+def _complete(xp: Any, g: dict[int, Any], node: Node) -> tuple[Any, ...]:
+    """The gradients of all outputs of a node, zeros for the outputs that nobody used."""
+    some = next(iter(g.values()))
+    return tuple(
+        g[i] if i in g else xp.zeros(shape, dtype=dtype, device=backend.device_of(some))
+        for i, (shape, dtype) in enumerate(node.dtype)
+    )
+
+
+def _fit(xp: Any, g: Any, node: Node | Leaf, op: Any) -> Any:
+    """Undo broadcasting and type promotion: ``g`` in the shape and dtype of the value that ``node`` stands for."""
+    shape = node.shape
+    assert shape is not None
+    if g.shape != shape:
+        extra = len(g.shape) - len(shape)
+        axes = tuple(range(extra)) + tuple(
+            i + extra for i, n in enumerate(shape) if n == 1 and g.shape[i + extra] != 1
+        )
+        if extra < 0 or not _broadcast([tuple(g.shape), tuple(shape)]):
+            raise ValueError(f"{op}: its rule gave a gradient of shape {g.shape} for an argument of shape {shape}")
+        g = xp.reshape(xp.sum(g, axis=axes), shape)
+    if g.dtype != node.dtype:
+        if xp.isdtype(g.dtype, "complex floating") and not xp.isdtype(node.dtype, "complex floating"):
+            g = xp.real(g)
+        g = xp.astype(g, node.dtype)
+    return g
+
+
+def _unshared(xp: Any, result: Any, g: Any) -> Any:
+    """A gradient that will stay in ``.grad``, as an array of its own: others may hold ``g`` or the base of a view."""
+    if result is g or not backend.owns_memory(result):
+        return xp.asarray(result, copy=True)
+    return xp.asarray(result)  # NumPy gives scalars for 0-dimensional results
+
+
+def _conjugate(g: Tensor) -> Tensor:
+    return mg.conj(g) if mg.isdtype(g.dtype, "complex floating") else g
+
+
+def _paths(outputs: Iterable[Tensor], targets: set[Any]) -> tuple[set[Any], bool]:
+    """The nodes between ``outputs`` and ``targets``, and whether anything else that requires a gradient is there."""
+    seen: dict[Any, Any] = {}
+    stack = [output._node for output in outputs if output._node is not None]
+    outside = any(target is not None and target.op is not None for target in targets)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen[node] = node
+        if node in targets:
+            continue
+        if node.op is None:
+            outside = True
+        elif node.parents is None:
+            raise RuntimeError(f"the graph was freed by an earlier backward pass (at `{node.op}`)")
+        else:
+            stack.extend(node.parents)
+    reached = set(targets)
+    for node in sorted(seen, key=lambda node: node.order):
+        if node not in reached and node.op is not None and any(parent in reached for parent in node.parents):
+            reached.add(node)
+    return reached, outside
+
+
+_new: Any = object.__new__

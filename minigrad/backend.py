@@ -1,0 +1,442 @@
+"""backend: the only file that names an array library.
+
+Everything else in minigrad is written against a namespace ``xp`` of the Python Array API standard. This file finds
+that namespace for an array (`namespace_of`), chooses the library that makes *new* arrays (`set_backend`,
+``MINIGRAD_BACKEND``), and holds the few operations that the standard lacks, each with a portable fallback.
+
+No array library but NumPy is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+import os
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import numpy
+
+Array = Any  #: an array of any library that follows the standard
+Namespace = Any  #: that library's namespace: a module that has the standard's functions
+
+EXTRAS = {"numpy": "numpy", "cupy": "cupy", "torch": "torch", "jax": "jax", "array_api_strict": "test"}
+"""The known backends, and the extra of this package that installs each."""
+
+
+class BackendError(RuntimeError):
+    """A backend that is unknown, not installed, or has no usable device."""
+
+
+# ------------------------------------------------------------------------------------------------ the namespaces
+
+
+class _NumPy(types.ModuleType):
+    """NumPy's own functions, and array-api-compat's for the names where NumPy departs from the standard.
+
+    NumPy 2 is the standard's namespace but for a few names; taking the rest directly spares a wrapper per call, and
+    loading array-api-compat on first use keeps ``import minigrad`` as cheap as ``import numpy``.
+    """
+
+    departs = frozenset(
+        "argsort ceil clip count_nonzero finfo floor iinfo nonzero sort take_along_axis trunc "
+        "unique_all unique_counts unique_inverse unique_values linalg fft".split()
+    )
+
+    def __getattr__(self, name: str) -> Any:
+        module = importlib.import_module("array_api_compat.numpy") if name in self.departs else numpy
+        value = getattr(module, name)
+        setattr(self, name, value)  # found once, then an ordinary attribute
+        return value
+
+
+NUMPY = _NumPy("numpy")
+
+
+def _load_cupy() -> Namespace:
+    try:
+        count = importlib.import_module("cupy").cuda.runtime.getDeviceCount()
+    except Exception as error:
+        raise BackendError(f"backend 'cupy' found no usable GPU: {str(error).splitlines()[0]}") from None
+    if count == 0:
+        raise BackendError("backend 'cupy' found no usable GPU: the CUDA driver lists no device")
+    return importlib.import_module("array_api_compat.cupy")
+
+
+def _load_jax() -> Namespace:
+    # The standard asks for 64-bit types; JAX hides them unless told so before its first array.
+    importlib.import_module("jax").config.update("jax_enable_x64", True)
+    return importlib.import_module("jax.numpy")
+
+
+_LOADERS = {
+    "numpy": lambda: NUMPY,
+    "cupy": _load_cupy,
+    "torch": lambda: importlib.import_module("array_api_compat.torch"),
+    "jax": _load_jax,
+    "array_api_strict": lambda: importlib.import_module("array_api_strict"),
+}
+
+
+def is_installed(name: str) -> bool:
+    """Whether the library behind backend ``name`` can be imported (it is not imported to find out)."""
+    return importlib.util.find_spec(name) is not None
+
+
+def load(name: str) -> Namespace:
+    """The namespace of backend ``name``; `BackendError` where it is unknown, not installed or has no device."""
+    if name not in _LOADERS:
+        raise BackendError(f"unknown backend {name!r}; known: {', '.join(EXTRAS)}")
+    if not is_installed(name):
+        raise BackendError(
+            f"backend {name!r} is not installed; install it with: pip install 'minigrad-attention[{EXTRAS[name]}]'"
+        )
+    return _LOADERS[name]()
+
+
+NAMESPACES: dict[type, Namespace | None] = {
+    numpy.ndarray: NUMPY,
+    **dict.fromkeys((bool, int, float, complex, type(None), tuple, list, slice, str, type(Ellipsis)), None),
+}
+"""The namespace of each type seen so far, None for what is no array. `namespace_of` fills it."""
+
+
+def namespace_of(x: Any) -> Namespace | None:
+    """The array-API namespace of a raw array, None for anything else (a Python scalar, a shape, a dtype)."""
+    kind = type(x)
+    if kind not in NAMESPACES:
+        NAMESPACES[kind] = _find_namespace(x)
+    return NAMESPACES[kind]
+
+
+def _find_namespace(x: Any) -> Namespace | None:
+    bases = {base.__module__.partition(".")[0] + "." + base.__name__ for base in type(x).__mro__}
+    if "numpy.generic" in bases:
+        return None  # a NumPy scalar acts as a constant, on whichever backend the arrays are
+    if "numpy.ndarray" in bases:
+        return NUMPY
+    if "cupy.ndarray" in bases:
+        return load("cupy")
+    if "torch.Tensor" in bases:
+        return load("torch")
+    if hasattr(x, "__array_namespace__"):  # JAX and its tracers, array-api-strict, any library of the standard
+        return x.__array_namespace__()
+    return None
+
+
+def name_of(xp: Namespace) -> str:
+    """The backend's name for a namespace: ``'numpy'``, ``'cupy'``, ``'torch'``, ``'jax'`` …"""
+    parts = str(xp.__name__).split(".")
+    return parts[1] if parts[0] == "array_api_compat" else parts[0]
+
+
+# ------------------------------------------------------------------------------------------------ where new arrays go
+
+
+class Backend(NamedTuple):
+    """Where new arrays are made: a namespace and a device of it (None: the library's default)."""
+
+    name: str
+    xp: Namespace
+    device: Any
+
+
+_default: Backend | None = None  # the process's choice, made at first use from the environment
+_lock = threading.Lock()
+_override: ContextVar[Backend | None] = ContextVar("minigrad_backend", default=None)
+
+
+def _backend(name: str, device: Any = None) -> Backend:
+    xp = load(name)
+    if isinstance(device, str) and name in ("cupy", "jax", "array_api_strict"):
+        device = _parse_device(name, device)
+    backend = Backend(name, xp, device)
+    try:
+        xp.zeros((1,), device=device)
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise BackendError(f"backend {name!r} cannot use device {str(device)!r}: {reason}") from None
+    return backend
+
+
+def _parse_device(name: str, device: str) -> Any:
+    """A device written as text (``"cuda:1"``, ``"cpu:0"``, ``"device1"``) as the object the library wants."""
+    if name == "array_api_strict":
+        devices = importlib.import_module("array_api_strict").__array_namespace_info__().devices()
+        known = {d._device.lower().removesuffix("_device"): d for d in devices}
+    elif name == "cupy":
+        cupy = importlib.import_module("cupy")
+        known = {f"cuda:{i}": cupy.cuda.Device(i) for i in range(cupy.cuda.runtime.getDeviceCount())}
+    else:
+        jax = importlib.import_module("jax")
+        known = {f"{d.platform}:{d.id}": d for d in [*jax.devices("cpu"), *jax.devices()]}
+    found = known.get(device.lower(), known.get(f"{device.lower()}:0"))
+    if found is None:
+        raise BackendError(f"backend {name!r} has no device {device!r}; it has: {', '.join(known)}")
+    return found
+
+
+def current() -> Backend:
+    """The `Backend` on which new arrays are made."""
+    global _default
+    chosen = _override.get() or _default
+    if chosen is None:
+        with _lock:
+            if _default is None:
+                _default = _backend(
+                    os.environ.get("MINIGRAD_BACKEND") or "numpy", os.environ.get("MINIGRAD_DEVICE") or None
+                )
+        chosen = _default
+    return chosen
+
+
+def get_backend() -> str:
+    """The name of the backend on which new arrays are made, ``'numpy'`` unless chosen otherwise.
+
+    >>> get_backend()
+    'numpy'
+    """
+    return current().name
+
+
+def set_backend(name: str, device: Any = None) -> None:
+    """Make new arrays on backend ``name`` from here on, in the whole process.
+
+    Arrays that exist stay where they are, and an operation always follows the arrays it is given. ``device`` is the
+    library's own device object or its name (``"cuda:1"``). Raises `BackendError` for an unknown name, a library
+    that is not installed or a device that cannot be used.
+    """
+    global _default
+    _default = _backend(name, device)
+
+
+@contextmanager
+def use_backend(name: str, device: Any = None) -> Iterator[None]:
+    """Make new arrays on backend ``name`` inside a ``with`` block, in this thread or async task alone.
+
+    >>> import minigrad as mg
+    >>> with mg.use_backend("array_api_strict"):
+    ...     mg.ones(2).backend
+    'array_api_strict'
+    """
+    token = _override.set(_backend(name, device))
+    try:
+        yield
+    finally:
+        _override.reset(token)
+
+
+# ------------------------------------------------------------------------------------------------ beyond the standard
+
+
+def asarray(data: Any, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Array:
+    """A raw array of nested lists, scalars or anything array-like, on the backend in use; arrays stay in their library."""
+    xp = namespace_of(data)
+    if xp is None:
+        xp, default_device = current()[1:]
+        device = default_device if device is None else device
+        if name_of(xp) == "array_api_strict" and isinstance(data, numpy.generic):
+            data = data.item()
+    if device is not None and xp is NUMPY and device != "cpu":
+        raise ValueError(f"backend 'numpy' has one device, 'cpu'; got device={device!r}")
+    return xp.asarray(data, dtype=as_dtype(xp, dtype), device=device, copy=copy)
+
+
+def from_numpy(array: Array, device: Any = None) -> Array:
+    """A NumPy array as a raw array on the backend in use (a copy to its device, where that is not the CPU)."""
+    name, xp, default_device = current()
+    device = default_device if device is None else device
+    if name == "numpy":
+        return array
+    if name == "array_api_strict":  # takes no foreign array on its fake devices but through its own CPU
+        return xp.asarray(array, device=device)
+    return xp.asarray(array, device=device)
+
+
+def to_numpy(x: Array) -> Array:
+    """A raw array as a NumPy array: the one deliberate copy to the host. Memory is shared where the library can."""
+    if isinstance(x, numpy.ndarray | numpy.generic):
+        return numpy.asarray(x)
+    name = name_of(namespace_of(x))
+    if name == "cupy":
+        return x.get()
+    if name == "torch":
+        return x.detach().cpu().numpy()
+    if name == "array_api_strict":
+        return numpy.array(x._array)  # also from its fake devices, which refuse np.asarray
+    return numpy.asarray(x)
+
+
+def as_dtype(xp: Namespace, dtype: Any) -> Any:
+    """The library's dtype object for ``dtype``: itself, a name of the standard (``"float32"``), or another library's."""
+    if dtype is None:
+        return None
+    if isinstance(dtype, str):
+        if not hasattr(xp, dtype):
+            raise TypeError(f"backend {name_of(xp)!r} has no dtype {dtype!r}")
+        return getattr(xp, dtype)
+    return dtype
+
+
+def dtype_name(dtype: Any) -> str:
+    """The standard's name of a dtype of any library.
+
+    >>> dtype_name(numpy.dtype("float32"))
+    'float32'
+    """
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    return str(name).rpartition(".")[2]
+
+
+def device_of(x: Array) -> Any:
+    """The device on which a raw array lives, as its library names it."""
+    device = getattr(x, "device", "cpu")
+    return device() if callable(device) else device
+
+
+def describe(x: Array) -> str:
+    """An array in one line, for error messages: ``float64 (2, 3) on numpy cpu``."""
+    return f"{dtype_name(x.dtype)} {tuple(x.shape)} on {name_of(namespace_of(x))} {device_of(x)}"
+
+
+def owns_memory(x: Array) -> bool:
+    """Whether no other array can be a view of the same memory: what came out of a computation and is no view."""
+    name = name_of(namespace_of(x) or NUMPY)
+    if name == "torch":
+        return not x._is_view()
+    return getattr(getattr(x, "_array", x), "base", None) is None
+
+
+def read_only(x: Array) -> Array:
+    """The same memory, refusing to be written where the library can refuse (NumPy)."""
+    if isinstance(x, numpy.ndarray):
+        x = x.view()
+        x.flags.writeable = False
+    return x
+
+
+def _forwards(x: Array, key: Any) -> tuple[Any, tuple[int, ...]]:
+    """An index without negative steps, and the axes of the result to reverse instead, for PyTorch, which has none."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    if not any(isinstance(item, slice) and (item.step or 1) < 0 for item in items):
+        return key, ()
+    if Ellipsis in [item for item in items if not hasattr(item, "shape")]:
+        i = items.index(Ellipsis)
+        used = sum(item is not None for item in items) - 1
+        items[i : i + 1] = [slice(None)] * (x.ndim - used)
+    flipped, axis, place = [], 0, 0
+    for i, item in enumerate(items):
+        if isinstance(item, slice) and (item.step or 1) < 0:
+            chosen = range(x.shape[axis])[item][::-1]
+            items[i] = slice(chosen.start, chosen.stop, chosen.step) if len(chosen) else slice(0, 0)
+            flipped.append(place)
+        axis += item is not None
+        place += item is None or isinstance(item, slice)
+    return tuple(items), tuple(flipped)
+
+
+def get_item(x: Array, key: Any) -> Array:
+    """``x[key]``, with negative steps on every library."""
+    if name_of(namespace_of(x)) != "torch":
+        return x[key]
+    key, flipped = _forwards(x, key)
+    return x[key].flip(flipped) if flipped else x[key]
+
+
+def set_item(x: Array, key: Any, value: Any) -> Array:
+    """``x[key] = value``, in x's memory where the library allows writing; returns the array that has the new values."""
+    name = name_of(namespace_of(x))
+    if name == "jax":
+        return x.at[key].set(value)
+    if name == "torch":
+        key, flipped = _forwards(x, key)
+        if flipped and hasattr(value, "shape"):
+            value = value.expand(x[key].shape).flip(flipped)
+    x[key] = value
+    return x
+
+
+def add_at(x: Array, key: Any, value: Array) -> Array:
+    """``x[key] += value`` for keys with integer arrays, where a repeated index adds every time; may write into x.
+
+    The standard has no scatter-add: each library's own is used, and a portable one elsewhere.
+    """
+    name = name_of(namespace_of(x))
+    if name == "numpy":
+        numpy.add.at(x, key, value)
+        return x
+    if name == "cupy":
+        importlib.import_module("cupyx").scatter_add(x, key, value)
+        return x
+    if name == "jax":
+        return x.at[key].add(value)
+    return _add_at_positions(x, value, lambda positions: positions[key])
+
+
+def add_along(x: Array, axis: int, indices: Array, value: Array) -> Array:
+    """``x[:, …, indices, …] += value`` with the integer array ``indices`` at ``axis``, as `add_at`."""
+    name = name_of(namespace_of(x))
+    if name == "numpy" and axis == 0 and x.ndim == 2 and indices.size > 32:
+        # Rows of a table (an embedding): sorted rows summed by one reduceat, several times faster than add.at.
+        rows = indices.reshape(-1) % x.shape[0]
+        order = numpy.argsort(rows, kind="stable")
+        rows, starts = numpy.unique(rows[order], return_index=True)
+        x[rows] += numpy.add.reduceat(numpy.reshape(value, (-1, x.shape[1]))[order], starts, axis=0)
+        return x
+    if name in ("numpy", "cupy", "jax"):
+        return add_at(x, (slice(None),) * axis + (indices,), value)
+    return _add_at_positions(x, value, lambda positions: namespace_of(x).take(positions, indices, axis=axis))
+
+
+def _add_at_positions(x: Array, value: Array, choose: Callable[[Array], Array]) -> Array:
+    """x with ``value`` added where ``choose`` finds the elements of an array that holds each element's position."""
+    xp = namespace_of(x)
+    positions = xp.reshape(xp.arange(math.prod(x.shape), device=device_of(x)), x.shape)
+    chosen = choose(positions)
+    value = xp.broadcast_to(value, chosen.shape)
+    if name_of(xp) == "torch":
+        return x.reshape(-1).index_add(0, chosen.reshape(-1), value.reshape(-1)).reshape(x.shape)
+    hits = xp.reshape(positions, (-1, 1)) == xp.reshape(chosen, (1, -1))
+    value = xp.reshape(value, (1, -1))
+    added = xp.sum(xp.where(hits, value, xp.zeros_like(value)), axis=1)  # where, not a product: NaN stays put
+    return x + xp.reshape(added, x.shape)
+
+
+def to_device(x: Array, device: Any) -> Array:
+    """x on another device of its library, which may be named by a string."""
+    name = name_of(namespace_of(x))
+    if isinstance(device, str) and name in ("cupy", "jax", "array_api_strict"):
+        device = _parse_device(name, device)
+    if name == "torch":
+        return x.to(device)
+    if name == "cupy":
+        with device:
+            return importlib.import_module("cupy").asarray(x)
+    return x.to_device(device)
+
+
+# ------------------------------------------------------------------------------------------------ random numbers
+
+
+def host_generator(seed: int) -> numpy.random.Generator:
+    """NumPy's counter-based generator, from which the numbers of all backends come."""
+    return numpy.random.Generator(numpy.random.Philox(seed))
+
+
+def plain(state: Any) -> Any:
+    """A generator's state as data that JSON can hold."""
+    if isinstance(state, dict):
+        return {key: plain(value) for key, value in state.items()}
+    return state.tolist() if isinstance(state, numpy.ndarray | numpy.generic) else state
+
+
+def unplain(state: Any) -> Any:
+    """A generator's state from what `plain` gave."""
+    if isinstance(state, dict):
+        return {key: unplain(value) for key, value in state.items()}
+    return numpy.asarray(state, dtype=numpy.uint64) if isinstance(state, list) else state

@@ -1,0 +1,146 @@
+"""Creation functions: new Tensors, on the backend and device in use (`set_backend`), or like a given one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import backend
+from .autodiff import primitive
+from .backend import Array, as_dtype
+from .tensor import Tensor, _without_tensors
+
+Shape = int | tuple[int, ...]
+
+
+def asarray(
+    obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None
+) -> Tensor:
+    """A Tensor of scalars, nested lists or an array of any library, which keeps its library and shares its memory.
+
+    Inside a graph it stays in the graph. To copy the values out of reach of later writes, use ``copy=True``.
+    """
+    if type(obj) is Tensor:
+        if dtype is not None and as_dtype(backend.namespace_of(obj._data), dtype) != obj.dtype:
+            return _cast(obj, dtype)
+        return _copy(obj) if copy else obj
+    return Tensor._make(backend.asarray(_without_tensors(obj), dtype=dtype, device=device, copy=copy))
+
+
+def _cast(x: Tensor, dtype: Any) -> Tensor:
+    from .data_types import astype
+
+    result: Tensor = astype(x, dtype)
+    return result
+
+
+def _copy(x: Tensor) -> Tensor:
+    from .elementwise import positive
+
+    result: Tensor = positive(x)
+    return result
+
+
+def _new(name: str, *args: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
+    _, xp, default_device = backend.current()
+    function = getattr(xp, name)
+    device = default_device if device is None else device
+    return Tensor._make(function(*args, dtype=as_dtype(xp, dtype), device=device, **options))
+
+
+def _like(name: str, x: Any, *args: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    raw = x._data if type(x) is Tensor else backend.asarray(x)
+    xp = backend.namespace_of(raw)
+    function = getattr(xp, name)
+    device = backend.device_of(raw) if device is None else device
+    return Tensor._make(function(raw, *args, dtype=as_dtype(xp, dtype), device=device))
+
+
+def arange(
+    start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None
+) -> Tensor:
+    """``start, start + step, …`` up to but without ``stop``; with one argument, from 0 up to it."""
+    return _new("arange", start, stop, step, dtype=dtype, device=device)
+
+
+def empty(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """A Tensor with whatever stood in memory."""
+    return _new("empty", shape, dtype=dtype, device=device)
+
+
+def empty_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """As `empty`, in the shape, library and device of x."""
+    return _like("empty_like", x, dtype=dtype, device=device)
+
+
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
+    """Ones on the k-th diagonal, zeros elsewhere."""
+    return _new("eye", n_rows, n_cols, k=k, dtype=dtype, device=device)
+
+
+def full(shape: Shape, fill_value: complex, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Every element ``fill_value``."""
+    return _new("full", shape, fill_value, dtype=dtype, device=device)
+
+
+def full_like(x: Array, /, fill_value: complex, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """As `full`, in the shape, library and device of x."""
+    return _like("full_like", x, fill_value, dtype=dtype, device=device)
+
+
+def linspace(
+    start: complex,
+    stop: complex,
+    /,
+    num: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    endpoint: bool = True,
+) -> Tensor:
+    """``num`` evenly spaced numbers from ``start`` to ``stop``."""
+    return _new("linspace", start, stop, num, dtype=dtype, device=device, endpoint=endpoint)
+
+
+def ones(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Every element 1."""
+    return _new("ones", shape, dtype=dtype, device=device)
+
+
+def ones_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """As `ones`, in the shape, library and device of x."""
+    return _like("ones_like", x, dtype=dtype, device=device)
+
+
+def zeros(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Every element 0."""
+    return _new("zeros", shape, dtype=dtype, device=device)
+
+
+def zeros_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """As `zeros`, in the shape, library and device of x."""
+    return _like("zeros_like", x, dtype=dtype, device=device)
+
+
+@primitive
+def tril(xp: Any, x: Array, /, *, k: int = 0) -> Array:
+    """x with 0 above the k-th diagonal of the last two axes; so is the gradient."""
+    return xp.tril(x, k=k)
+
+
+@primitive
+def triu(xp: Any, x: Array, /, *, k: int = 0) -> Array:
+    """x with 0 below the k-th diagonal of the last two axes; so is the gradient."""
+    return xp.triu(x, k=k)
+
+
+tril.vjp(x=lambda g, xp, k: xp.tril(g, k=k))
+triu.vjp(x=lambda g, xp, k: xp.triu(g, k=k))
+
+
+@primitive
+def to_device(xp: Any, x: Array, device: Any, /) -> Array:
+    """x on another device of its library. The gradient comes back to the device of x."""
+    return backend.to_device(x, device)
+
+
+to_device.vjp(x=lambda g, x: backend.to_device(g, x.device))

@@ -1,0 +1,88 @@
+"""Data types: converting, and asking about them. The dtype objects are those of the backend in use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import backend
+from .autodiff import primitive
+from .backend import Array, as_dtype, namespace_of
+from .tensor import Tensor
+
+DTYPES = (
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128".split()
+)
+"""The standard's dtypes: ``minigrad.float32`` is the object of the backend in use."""
+
+HALF = ("float16", "bfloat16")  # beyond the standard; not every library has both
+
+
+@primitive
+def astype(xp: Any, x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
+    """x in another dtype. The gradient comes back in x's; through integers and booleans there is none."""
+    options = {} if device is None else {"device": device}  # array-api-strict takes None for its CPU
+    return xp.astype(x, as_dtype(xp, dtype), copy=copy, **options)
+
+
+astype.vjp(x=lambda g: g)  # the engine casts a gradient to the dtype of its argument
+astype.example((2, 3), "complex128")
+
+
+def _raw_dtype(x: Any) -> Any:
+    """What `result_type` and its like understand: a raw array, a dtype object or a scalar."""
+    return x._data if type(x) is Tensor else x
+
+
+def _namespace(*args: Any) -> Any:
+    found = [namespace_of(_raw_dtype(x)) for x in args]
+    return next((xp for xp in found if xp is not None), None) or backend.current().xp
+
+
+def result_type(*arrays_and_dtypes: Any) -> Any:
+    """The dtype that an operation on these arrays, dtypes and scalars gives."""
+    xp = _namespace(*arrays_and_dtypes)
+    return xp.result_type(*(as_dtype(xp, _raw_dtype(x)) for x in arrays_and_dtypes))
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Whether a conversion to dtype ``to`` is allowed by the standard's promotion rules."""
+    xp = _namespace(from_)
+    return bool(xp.can_cast(as_dtype(xp, _raw_dtype(from_)), as_dtype(xp, to)))
+
+
+def finfo(type: Any, /) -> Any:
+    """Limits of a floating-point dtype: ``bits eps max min smallest_normal dtype``."""
+    xp = _namespace(type)
+    return xp.finfo(as_dtype(xp, _raw_dtype(type)))
+
+
+def iinfo(type: Any, /) -> Any:
+    """Limits of an integer dtype: ``bits max min dtype``."""
+    xp = _namespace(type)
+    return xp.iinfo(as_dtype(xp, _raw_dtype(type)))
+
+
+_KINDS = {
+    "bool": ("bool",),
+    "signed integer": ("int8", "int16", "int32", "int64"),
+    "unsigned integer": ("uint8", "uint16", "uint32", "uint64"),
+    "real floating": ("float16", "bfloat16", "float32", "float64"),
+    "complex floating": ("complex64", "complex128"),
+}
+_KINDS["integral"] = _KINDS["signed integer"] + _KINDS["unsigned integer"]
+_KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"] + _KINDS["complex floating"]
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether ``dtype`` (of any library) is of a kind of the standard (``"real floating"`` …), a dtype, or any of several.
+
+    >>> isdtype(Tensor(1.0).dtype, ("real floating", "complex floating"))
+    True
+    """
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, one) for one in kind)
+    if isinstance(kind, str):
+        if kind not in _KINDS:
+            raise ValueError(f"isdtype: unknown kind {kind!r}; known: {', '.join(_KINDS)}")
+        return backend.dtype_name(dtype) in _KINDS[kind]
+    return bool(dtype == kind)

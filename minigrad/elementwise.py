@@ -1,0 +1,526 @@
+"""Element-wise functions: forward, and beside it the derivative.
+
+Each rule reads: the gradient ``g`` of the output times the derivative of the function. Complex arguments follow the
+same formulas where the function is holomorphic; the few that are not (`abs`, `real`, `imag`, `conj`) say what they do.
+At a kink the rule takes the value that its docstring names.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .autodiff import Primitive, primitive
+from .backend import Array
+
+
+def _is_complex(xp: Any, x: Any) -> bool:
+    return hasattr(x, "dtype") and bool(xp.isdtype(x.dtype, "complex floating"))
+
+
+# ------------------------------------------------------------------------------------------------ arithmetic
+
+
+@primitive
+def add(xp: Any, x1: Array, x2: Array, /) -> Array:
+    """x1 + x2, with broadcasting. d = dx1 + dx2."""
+    return xp.add(x1, x2)
+
+
+add.vjp(x1=lambda g: g, x2=lambda g: g)
+
+
+@primitive
+def subtract(xp: Any, x1: Array, x2: Array, /) -> Array:
+    """x1 - x2. d = dx1 - dx2."""
+    return xp.subtract(x1, x2)
+
+
+subtract.vjp(x1=lambda g: g, x2=lambda g: -g)
+
+
+@primitive
+def multiply(xp: Any, x1: Array, x2: Array, /) -> Array:
+    """x1 · x2. d = x2 dx1 + x1 dx2."""
+    return xp.multiply(x1, x2)
+
+
+multiply.vjp(x1=lambda g, x2: g * x2, x2=lambda g, x1: g * x1)
+
+
+@primitive
+def divide(xp: Any, x1: Array, x2: Array, /) -> Array:
+    """x1 / x2. d = dx1 / x2 - (x1 / x2) dx2 / x2."""
+    return xp.divide(x1, x2)
+
+
+divide.vjp(x1=lambda g, x2: g / x2, x2=lambda g, x2, out: -g * out / x2)
+divide.example((2, 3), (3,), low=0.5, high=2)
+
+
+@primitive
+def reciprocal(xp: Any, x: Array, /) -> Array:
+    """1 / x. d = -dx / x²."""
+    return xp.reciprocal(x)
+
+
+reciprocal.vjp(x=lambda g, out: -g * out * out)
+reciprocal.example((2, 3), low=0.5, high=2)
+
+
+@primitive
+def remainder(xp: Any, x1: Array, x2: Array, /) -> Array:
+    """x1 - ⌊x1 / x2⌋ · x2, with the sign of x2. d = dx1 - ⌊x1 / x2⌋ dx2 (the jumps have no derivative)."""
+    return xp.remainder(x1, x2)
+
+
+remainder.vjp(x1=lambda g: g, x2=lambda g, xp, x1, x2: -g * xp.floor(xp.divide(x1, x2)))
+remainder.example((2, 3), (3,), low=0.5, high=2)
+
+
+@primitive
+def negative(xp: Any, x: Array, /) -> Array:
+    """-x. d = -dx."""
+    return xp.negative(x)
+
+
+negative.vjp(x=lambda g: -g)
+
+
+@primitive
+def positive(xp: Any, x: Array, /) -> Array:
+    """+x, a copy. d = dx."""
+    return xp.positive(x)
+
+
+positive.vjp(x=lambda g: g)
+
+
+@primitive(view=True)
+def alias(xp: Any, x: Array, /) -> Array:
+    """x itself as a new place in the graph: where the transforms (`grad`, `vjp` …) start from."""
+    return x
+
+
+alias.vjp(x=lambda g: g)
+
+
+@primitive
+def pow(xp: Any, x1: Array, x2: Array, /) -> Array:
+    """x1 ** x2. d = x2 x1^(x2-1) dx1 + ln(x1) x1^x2 dx2, where 0·∞ is 0: x⁰ is flat in x, 0ʸ is flat in y."""
+    # The operator, since NumPy's has a fast path for squares that numpy.power lacks.
+    return x1**x2 if isinstance(x2, int | float) else xp.pow(x1, x2)
+
+
+def _pow_x1(g: Array, xp: Any, x1: Array, x2: Array) -> Array:
+    if isinstance(x2, int | float):
+        return g * 0 if x2 == 0 else g * (x2 * x1 ** (x2 - 1))
+    at_zero = x2 == 0
+    return g * x2 * xp.pow(x1, xp.where(at_zero, 1, x2) - 1)
+
+
+def _pow_x2(g: Array, xp: Any, x1: Array, out: Array) -> Array:
+    if isinstance(x1, int | float):
+        return g * 0 if x1 == 0 else g * (out * math.log(x1))
+    return g * out * xp.log(xp.where(x1 == 0, 1, x1))
+
+
+pow.vjp(x1=_pow_x1, x2=_pow_x2)
+pow.example((2, 3), (3,), low=0.5, high=2)
+pow.example((2, 3), 3)
+
+
+@primitive
+def square(xp: Any, x: Array, /) -> Array:
+    """x². d = 2 x dx."""
+    return xp.square(x)
+
+
+square.vjp(x=lambda g, x: g * (2 * x))
+
+
+@primitive
+def sqrt(xp: Any, x: Array, /) -> Array:
+    """√x. d = dx / (2 √x), infinite at 0."""
+    return xp.sqrt(x)
+
+
+sqrt.vjp(x=lambda g, out: g / (2 * out))
+sqrt.example((2, 3), low=0.5, high=2)
+
+
+@primitive
+def hypot(xp: Any, x1: Array, x2: Array, /) -> Array:
+    """√(x1² + x2²) without overflow. d = (x1 dx1 + x2 dx2) / out, and 0 at the origin."""
+    return xp.hypot(x1, x2)
+
+
+def _hypot(g: Array, xp: Any, x: Array, out: Array) -> Array:
+    return g * (x / xp.where(out == 0, 1, out))
+
+
+hypot.vjp(x1=lambda g, xp, x1, out: _hypot(g, xp, x1, out), x2=lambda g, xp, x2, out: _hypot(g, xp, x2, out))
+
+
+# ------------------------------------------------------------------------------------------------ size and sign
+
+
+@primitive
+def abs(xp: Any, x: Array, /) -> Array:
+    """|x|. d = sign(x) dx, and 0 at 0; for complex x, Re(sign(x)* dx)."""
+    return xp.abs(x)
+
+
+abs.vjp(x=lambda g, xp, x: g * (xp.conj(xp.sign(x)) if _is_complex(xp, x) else xp.sign(x)))
+
+
+@primitive
+def copysign(xp: Any, x1: Array, x2: Array, /) -> Array:
+    """|x1| with the sign of x2. d = ± dx1; flat in x2."""
+    return xp.copysign(x1, x2)
+
+
+copysign.vjp(
+    x1=lambda g, xp, x1, x2: xp.where(xp.signbit(x1) == xp.signbit(x2), g, -g), x2=lambda g, xp: xp.zeros_like(g)
+)
+
+
+@primitive
+def maximum(xp: Any, x1: Array, x2: Array, /) -> Array:
+    """The larger of x1 and x2; where they are equal, each gets half of the gradient."""
+    return xp.maximum(x1, x2)
+
+
+@primitive
+def minimum(xp: Any, x1: Array, x2: Array, /) -> Array:
+    """The smaller of x1 and x2; where they are equal, each gets half of the gradient."""
+    return xp.minimum(x1, x2)
+
+
+def _chosen(g: Array, xp: Any, this: Array, other: Array) -> Array:
+    """g where ``this > other``, half of it where they are equal."""
+    return xp.where(this == other, g / 2, xp.where(this > other, g, xp.zeros_like(g)))
+
+
+maximum.vjp(x1=lambda g, xp, x1, x2: _chosen(g, xp, x1, x2), x2=lambda g, xp, x1, x2: _chosen(g, xp, x2, x1))
+minimum.vjp(x1=lambda g, xp, x1, x2: _chosen(g, xp, -x1, -x2), x2=lambda g, xp, x1, x2: _chosen(g, xp, -x2, -x1))
+
+
+@primitive
+def clip(xp: Any, x: Array, /, min: Array | None = None, max: Array | None = None) -> Array:
+    """x limited to [min, max]. The gradient goes to x inside and on the limits, to a limit where x is beyond it."""
+    return xp.clip(x, min, max)
+
+
+def _clip_x(g: Array, xp: Any, x: Array, min: Array | None, max: Array | None) -> Array:
+    zero = xp.zeros_like(g)
+    if min is not None:
+        g = xp.where(x < min, zero, g)
+    if max is not None:
+        g = xp.where(x > max, zero, g)
+    return g
+
+
+def _clip_min(g: Array, xp: Any, x: Array, min: Array, max: Array | None) -> Array:
+    inside = x < min if max is None else xp.logical_and(x < min, min <= max)
+    return xp.where(inside, g, xp.zeros_like(g))
+
+
+def _clip_max(g: Array, xp: Any, x: Array, min: Array | None, max: Array) -> Array:
+    inside = x > max if min is None else xp.logical_or(x > max, min > max)
+    return xp.where(inside, g, xp.zeros_like(g))
+
+
+clip.vjp(x=_clip_x, min=_clip_min, max=_clip_max)
+clip.example((2, 3), -0.7, 0.9)
+clip.example((2, 3), (3,), None)
+
+
+# ------------------------------------------------------------------------------------------------ exponentials
+
+
+@primitive
+def exp(xp: Any, x: Array, /) -> Array:
+    """eˣ. d = eˣ dx."""
+    return xp.exp(x)
+
+
+exp.vjp(x=lambda g, out: g * out)
+
+
+@primitive
+def expm1(xp: Any, x: Array, /) -> Array:
+    """eˣ - 1, exact for small x. d = eˣ dx."""
+    return xp.expm1(x)
+
+
+expm1.vjp(x=lambda g, out: g * (out + 1))
+
+
+@primitive
+def log(xp: Any, x: Array, /) -> Array:
+    """ln x. d = dx / x."""
+    return xp.log(x)
+
+
+log.vjp(x=lambda g, x: g / x)
+log.example((2, 3), low=0.5, high=3)
+
+
+@primitive
+def log1p(xp: Any, x: Array, /) -> Array:
+    """ln(1 + x), exact for small x. d = dx / (1 + x)."""
+    return xp.log1p(x)
+
+
+log1p.vjp(x=lambda g, x: g / (1 + x))
+log1p.example((2, 3), low=-0.5, high=3)
+
+
+@primitive
+def log2(xp: Any, x: Array, /) -> Array:
+    """log₂ x. d = dx / (x ln 2)."""
+    return xp.log2(x)
+
+
+log2.vjp(x=lambda g, x: g / (x * math.log(2)))
+log2.example((2, 3), low=0.5, high=3)
+
+
+@primitive
+def log10(xp: Any, x: Array, /) -> Array:
+    """log₁₀ x. d = dx / (x ln 10)."""
+    return xp.log10(x)
+
+
+log10.vjp(x=lambda g, x: g / (x * math.log(10)))
+log10.example((2, 3), low=0.5, high=3)
+
+
+@primitive
+def logaddexp(xp: Any, x1: Array, x2: Array, /) -> Array:
+    """ln(e^x1 + e^x2). d = e^(x1-out) dx1 + e^(x2-out) dx2: the softmax of two."""
+    return xp.logaddexp(x1, x2)
+
+
+logaddexp.vjp(
+    x1=lambda g, xp, x1, x2: g / (1 + xp.exp(x2 - x1)),
+    x2=lambda g, xp, x1, x2: g / (1 + xp.exp(x1 - x2)),
+)
+
+
+# ------------------------------------------------------------------------------------------------ trigonometry
+
+
+@primitive
+def sin(xp: Any, x: Array, /) -> Array:
+    """sin x. d = cos x dx."""
+    return xp.sin(x)
+
+
+sin.vjp(x=lambda g, xp, x: g * xp.cos(x))
+
+
+@primitive
+def cos(xp: Any, x: Array, /) -> Array:
+    """cos x. d = -sin x dx."""
+    return xp.cos(x)
+
+
+cos.vjp(x=lambda g, xp, x: -g * xp.sin(x))
+
+
+@primitive
+def tan(xp: Any, x: Array, /) -> Array:
+    """tan x. d = (1 + tan² x) dx."""
+    return xp.tan(x)
+
+
+tan.vjp(x=lambda g, out: g * (1 + out * out))
+tan.example((2, 3), low=-1, high=1)
+
+
+@primitive
+def asin(xp: Any, x: Array, /) -> Array:
+    """arcsin x. d = dx / √(1 - x²)."""
+    return xp.asin(x)
+
+
+asin.vjp(x=lambda g, xp, x: g / xp.sqrt(1 - x * x))
+asin.example((2, 3), low=-0.8, high=0.8)
+
+
+@primitive
+def acos(xp: Any, x: Array, /) -> Array:
+    """arccos x. d = -dx / √(1 - x²)."""
+    return xp.acos(x)
+
+
+acos.vjp(x=lambda g, xp, x: -g / xp.sqrt(1 - x * x))
+acos.example((2, 3), low=-0.8, high=0.8)
+
+
+@primitive
+def atan(xp: Any, x: Array, /) -> Array:
+    """arctan x. d = dx / (1 + x²)."""
+    return xp.atan(x)
+
+
+atan.vjp(x=lambda g, x: g / (1 + x * x))
+
+
+@primitive
+def atan2(xp: Any, x1: Array, x2: Array, /) -> Array:
+    """The angle of the point (x2, x1). d = (x2 dx1 - x1 dx2) / (x1² + x2²)."""
+    return xp.atan2(x1, x2)
+
+
+atan2.vjp(
+    x1=lambda g, x1, x2: g * x2 / (x1 * x1 + x2 * x2),
+    x2=lambda g, x1, x2: -g * x1 / (x1 * x1 + x2 * x2),
+)
+atan2.example((2, 3), (3,), low=0.5, high=2)
+
+
+# ------------------------------------------------------------------------------------------------ hyperbolic
+
+
+@primitive
+def sinh(xp: Any, x: Array, /) -> Array:
+    """sinh x. d = cosh x dx."""
+    return xp.sinh(x)
+
+
+sinh.vjp(x=lambda g, xp, x: g * xp.cosh(x))
+
+
+@primitive
+def cosh(xp: Any, x: Array, /) -> Array:
+    """cosh x. d = sinh x dx."""
+    return xp.cosh(x)
+
+
+cosh.vjp(x=lambda g, xp, x: g * xp.sinh(x))
+
+
+@primitive
+def tanh(xp: Any, x: Array, /) -> Array:
+    """tanh x. d = (1 - tanh² x) dx."""
+    return xp.tanh(x)
+
+
+tanh.vjp(x=lambda g, out: g * (1 - out * out))
+
+
+@primitive
+def asinh(xp: Any, x: Array, /) -> Array:
+    """arsinh x. d = dx / √(x² + 1)."""
+    return xp.asinh(x)
+
+
+asinh.vjp(x=lambda g, xp, x: g / xp.sqrt(x * x + 1))
+
+
+@primitive
+def acosh(xp: Any, x: Array, /) -> Array:
+    """arcosh x. d = dx / √(x² - 1)."""
+    return xp.acosh(x)
+
+
+acosh.vjp(x=lambda g, xp, x: g / (xp.sqrt(x - 1) * xp.sqrt(x + 1)))
+acosh.example((2, 3), low=1.5, high=3)
+
+
+@primitive
+def atanh(xp: Any, x: Array, /) -> Array:
+    """artanh x. d = dx / (1 - x²)."""
+    return xp.atanh(x)
+
+
+atanh.vjp(x=lambda g, x: g / (1 - x * x))
+atanh.example((2, 3), low=-0.8, high=0.8)
+
+
+# ------------------------------------------------------------------------------------------------ complex numbers
+
+
+@primitive
+def conj(xp: Any, x: Array, /) -> Array:
+    """The complex conjugate. It conjugates the gradient as well."""
+    return xp.conj(x)
+
+
+conj.vjp(x=lambda g, xp: xp.conj(g) if _is_complex(xp, g) else g)
+
+
+@primitive(view=True)
+def real(xp: Any, x: Array, /) -> Array:
+    """The real part. d = Re dx."""
+    return xp.real(x)
+
+
+real.vjp(x=lambda g: g)
+
+
+@primitive(view=True)
+def imag(xp: Any, x: Array, /) -> Array:
+    """The imaginary part. d = Im dx = Re(-i dx)."""
+    return xp.imag(x)
+
+
+imag.vjp(x=lambda g: g * -1j)
+imag.example((2, 3), complex=True)
+
+
+# ------------------------------------------------------------------------------------------------ without a derivative
+# Steps and comparisons: the result of these never requires a gradient. One line each, all made by the same two.
+
+
+def _unary(name: str, doc: str) -> Primitive[Any]:
+    def function(xp: Any, x: Array, /) -> Array:
+        return getattr(xp, name)(x)
+
+    return _named(function, name, doc)
+
+
+def _binary(name: str, doc: str) -> Primitive[Any]:
+    def function(xp: Any, x1: Array, x2: Array, /) -> Array:
+        return getattr(xp, name)(x1, x2)
+
+    return _named(function, name, doc)
+
+
+def _named(function: Any, name: str, doc: str) -> Primitive[Any]:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{doc}. No derivative."
+    made: Primitive[Any] = primitive(function)
+    return made
+
+
+bitwise_and = _binary("bitwise_and", "x1 & x2")
+bitwise_invert = _unary("bitwise_invert", "~x")
+bitwise_left_shift = _binary("bitwise_left_shift", "x1 << x2")
+bitwise_or = _binary("bitwise_or", "x1 | x2")
+bitwise_right_shift = _binary("bitwise_right_shift", "x1 >> x2")
+bitwise_xor = _binary("bitwise_xor", "x1 ^ x2")
+ceil = _unary("ceil", "The least integer that is not below x")
+equal = _binary("equal", "x1 == x2")
+floor = _unary("floor", "The greatest integer that is not above x")
+floor_divide = _binary("floor_divide", "⌊x1 / x2⌋")
+greater = _binary("greater", "x1 > x2")
+greater_equal = _binary("greater_equal", "x1 >= x2")
+isfinite = _unary("isfinite", "Whether x is neither infinite nor NaN")
+isinf = _unary("isinf", "Whether x is infinite")
+isnan = _unary("isnan", "Whether x is NaN")
+less = _binary("less", "x1 < x2")
+less_equal = _binary("less_equal", "x1 <= x2")
+logical_and = _binary("logical_and", "x1 and x2")
+logical_not = _unary("logical_not", "not x")
+logical_or = _binary("logical_or", "x1 or x2")
+logical_xor = _binary("logical_xor", "Either x1 or x2, not both")
+nextafter = _binary("nextafter", "The next representable number after x1 towards x2")
+not_equal = _binary("not_equal", "x1 != x2")
+round = _unary("round", "The nearest integer, the even one of two")
+sign = _unary("sign", "-1, 0 or 1; for complex x, x / |x|")
+signbit = _unary("signbit", "Whether the sign bit is set, also for -0.0")
+trunc = _unary("trunc", "x rounded towards 0")

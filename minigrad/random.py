@@ -1,0 +1,97 @@
+"""random: one stream of numbers for all backends.
+
+The numbers are drawn on the host by NumPy's Philox generator and then placed on the backend in use, so that one seed
+gives the same parameters, batches and dropout masks on NumPy, CuPy, PyTorch and JAX.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import minigrad as mg
+
+from . import backend
+from .creation import Shape
+from .tensor import Tensor
+
+
+class Generator:
+    """A seeded stream of random numbers.
+
+    >>> Generator(0).uniform((2,)).shape
+    (2,)
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        if not isinstance(seed, int) or seed < 0:
+            raise ValueError(f"seed: expected an int that is not negative, got {seed!r}")
+        self._seed = seed
+
+    @cached_property
+    def _host(self) -> Any:
+        return backend.host_generator(self._seed)  # made when first needed, as importing numpy.random takes a while
+
+    def _draw(self, values: Any, dtype: Any, device: Any) -> Tensor:
+        return mg.asarray(backend.from_numpy(values, device), dtype=dtype)
+
+    def normal(
+        self, shape: Shape, mean: float = 0.0, std: float = 1.0, *, dtype: Any = None, device: Any = None
+    ) -> Tensor:
+        """Normally distributed numbers, float64 unless ``dtype`` says otherwise."""
+        return self._draw(self._host.normal(mean, std, shape), dtype, device)
+
+    def uniform(
+        self, shape: Shape, low: float = 0.0, high: float = 1.0, *, dtype: Any = None, device: Any = None
+    ) -> Tensor:
+        """Numbers from [low, high), float64 unless ``dtype`` says otherwise."""
+        return self._draw(self._host.uniform(low, high, shape), dtype, device)
+
+    def integers(self, low: int, high: int, shape: Shape = (), *, dtype: Any = None, device: Any = None) -> Tensor:
+        """Integers from [low, high), int64 unless ``dtype`` says otherwise."""
+        return self._draw(self._host.integers(low, high, shape), dtype, device)
+
+    def permutation(self, n: int, *, device: Any = None) -> Tensor:
+        """0 … n-1 in random order."""
+        return self._draw(self._host.permutation(n), None, device)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Where the stream stands, as plain data for JSON. Assign it to go on from there."""
+        return backend.plain(self._host.bit_generator.state)
+
+    @state.setter
+    def state(self, state: dict[str, Any]) -> None:
+        try:
+            self._host.bit_generator.state = backend.unplain(state)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"state: expected what Generator.state gave, got {str(state)[:60]} ({error})") from None
+
+
+default = Generator(0)
+"""The generator that initial parameters and dropout use unless given another."""
+
+
+def seed(value: int) -> None:
+    """Start the default generator again from ``value``."""
+    default.state = Generator(value).state
+
+
+def normal(shape: Shape, mean: float = 0.0, std: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """`Generator.normal` of the default generator."""
+    return default.normal(shape, mean, std, dtype=dtype, device=device)
+
+
+def uniform(shape: Shape, low: float = 0.0, high: float = 1.0, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """`Generator.uniform` of the default generator."""
+    return default.uniform(shape, low, high, dtype=dtype, device=device)
+
+
+def integers(low: int, high: int, shape: Shape = (), *, dtype: Any = None, device: Any = None) -> Tensor:
+    """`Generator.integers` of the default generator."""
+    return default.integers(low, high, shape, dtype=dtype, device=device)
+
+
+def permutation(n: int, *, device: Any = None) -> Tensor:
+    """`Generator.permutation` of the default generator."""
+    return default.permutation(n, device=device)

@@ -1,0 +1,186 @@
+"""Statistical functions: reductions over axes, each with its derivative.
+
+A reduction's rule starts by giving ``g`` the input's shape again: `_expand`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .autodiff import primitive
+from .backend import Array, as_dtype, dtype_name
+
+Axis = int | tuple[int, ...] | None
+
+
+def _axes(ndim: int, axis: Axis) -> tuple[int, ...]:
+    """``axis`` as a tuple of non-negative ints."""
+    if axis is None:
+        return tuple(range(ndim))
+    return tuple(i % ndim for i in (axis if isinstance(axis, tuple) else (axis,)))
+
+
+def _expand(xp: Any, g: Array, shape: tuple[int, ...], axis: Axis, keepdims: bool) -> Array:
+    """The gradient of a reduction at the input's shape: each input gets the gradient of the output it went into."""
+    if not keepdims:
+        axes = _axes(len(shape), axis)
+        g = xp.reshape(g, tuple(1 if i in axes else n for i, n in enumerate(shape)))
+    return xp.broadcast_to(g, shape)
+
+
+def _count(shape: tuple[int, ...], axis: Axis) -> int:
+    """How many elements go into each output."""
+    return math.prod(shape[i] for i in _axes(len(shape), axis))
+
+
+def _in_float32(xp: Any, x: Array) -> Array:
+    """Half-precision numbers as float32, in which they are accumulated; others as they are."""
+    return xp.astype(x, xp.float32) if dtype_name(x.dtype) in ("float16", "bfloat16") else x
+
+
+@primitive
+def sum(xp: Any, x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
+    """Σ x over ``axis`` (None: all). d = Σ dx. Half precision is accumulated in float32."""
+    total = xp.sum(_in_float32(xp, x), axis=axis, dtype=as_dtype(xp, dtype), keepdims=keepdims)
+    if dtype is None and total.dtype != x.dtype and xp.isdtype(x.dtype, "real floating"):
+        return xp.astype(total, x.dtype)
+    return total
+
+
+sum.vjp(x=lambda g, xp, x_shape, axis, keepdims: _expand(xp, g, x_shape, axis, keepdims))
+sum.example((2, 3))
+sum.example((2, 3, 4), axis=(0, -1))
+sum.example((2, 3, 4), axis=1, keepdims=True)
+
+
+@primitive
+def mean(xp: Any, x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """The mean over ``axis``. d = Σ dx / n."""
+    average = xp.mean(_in_float32(xp, x), axis=axis, keepdims=keepdims)
+    return average if average.dtype == x.dtype else xp.astype(average, x.dtype)
+
+
+mean.vjp(
+    x=lambda g, xp, x_shape, axis, keepdims: _expand(xp, g / _count(x_shape, axis), x_shape, axis, keepdims)
+)
+mean.example((2, 3))
+mean.example((2, 3, 4), axis=(0, -1))
+
+
+@primitive
+def var(xp: Any, x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+    """The variance Σ (x - mean)² / (n - correction). d = 2 Σ (x - mean) dx / (n - correction)."""
+    return xp.var(x, axis=axis, correction=correction, keepdims=keepdims)
+
+
+def _var(g: Array, xp: Any, x: Array, axis: Axis, correction: float, keepdims: bool) -> Array:
+    n = _count(x.shape, axis) - correction
+    g = _expand(xp, g, x.shape, axis, keepdims)
+    return g * (x - xp.mean(x, axis=axis, keepdims=True)) * (2 / n if n > 0 else math.nan)
+
+
+var.vjp(x=_var)
+var.example((2, 3), correction=1.0)
+var.example((2, 3, 4), axis=(0, -1), keepdims=True)
+
+
+@primitive
+def std(xp: Any, x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+    """The standard deviation √var. d = Σ (x - mean) dx / (std · (n - correction)), and 0 where std is 0."""
+    return xp.std(x, axis=axis, correction=correction, keepdims=keepdims)
+
+
+def _std(g: Array, xp: Any, x: Array, out: Array, axis: Axis, correction: float, keepdims: bool) -> Array:
+    flat = out == 0
+    g = xp.where(flat, xp.zeros_like(g), g / (2 * xp.where(flat, xp.ones_like(out), out)))
+    return _var(g, xp, x, axis, correction, keepdims)
+
+
+std.vjp(x=_std)
+std.example((2, 3), correction=1.0)
+std.example((2, 3, 4), axis=1)
+
+
+@primitive
+def max(xp: Any, x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """The largest element over ``axis``. Equal ones share the gradient evenly."""
+    return xp.max(x, axis=axis, keepdims=keepdims)
+
+
+@primitive
+def min(xp: Any, x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """The smallest element over ``axis``. Equal ones share the gradient evenly."""
+    return xp.min(x, axis=axis, keepdims=keepdims)
+
+
+def _extremum(g: Array, xp: Any, x: Array, out: Array, axis: Axis, keepdims: bool) -> Array:
+    chosen = xp.astype(x == _expand(xp, out, x.shape, axis, keepdims), x.dtype)
+    return _expand(xp, g, x.shape, axis, keepdims) * (chosen / xp.sum(chosen, axis=axis, keepdims=True))
+
+
+max.vjp(x=_extremum)
+max.example((2, 3))
+max.example((2, 3, 4), axis=(0, -1))
+min.vjp(x=_extremum)
+min.example((2, 3))
+min.example((2, 3, 4), axis=(0, -1), keepdims=True)
+
+
+@primitive
+def prod(xp: Any, x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
+    """Π x over ``axis``. d = Σ dxᵢ Π_{j≠i} xⱼ, right also where elements are 0."""
+    return xp.prod(x, axis=axis, dtype=as_dtype(xp, dtype), keepdims=keepdims)
+
+
+def _prod(g: Array, xp: Any, x: Array, axis: Axis, keepdims: bool) -> Array:
+    g = _expand(xp, g, x.shape, axis, keepdims)
+    axes = _axes(len(x.shape), axis)
+    kept = tuple(i for i in range(len(x.shape)) if i not in axes)
+    rows = xp.permute_dims(x, kept + axes)  # the reduced axes last, and as one
+    others = xp.reshape(_product_of_others(xp, xp.reshape(rows, (_count(x.shape, kept), -1))), rows.shape)
+    back = tuple((kept + axes).index(i) for i in range(len(x.shape)))
+    return g * xp.permute_dims(others, back)
+
+
+def _product_of_others(xp: Any, x: Array) -> Array:
+    """For each element of a row, the product of the row's others: without division, so that zeros are no exception.
+
+    Halves are multiplied by each other's product, from the whole row down to single elements: n log n operations.
+    """
+    n = x.shape[1]
+    if n <= 1:
+        return xp.ones_like(x)
+    left, right = x[:, : n // 2], x[:, n // 2 :]
+    return xp.concat(
+        [
+            _product_of_others(xp, left) * xp.prod(right, axis=1, keepdims=True),
+            _product_of_others(xp, right) * xp.prod(left, axis=1, keepdims=True),
+        ],
+        axis=1,
+    )
+
+
+prod.vjp(x=_prod)
+prod.example((2, 3))
+prod.example((2, 3, 4), axis=(0, -1), keepdims=True)
+
+
+@primitive
+def cumulative_sum(
+    xp: Any, x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Array:
+    """Running sums along ``axis``. d is the running sum of dx; the gradient is the running sum from the end."""
+    return xp.cumulative_sum(x, axis=axis, dtype=as_dtype(xp, dtype), include_initial=include_initial)
+
+
+def _cumulative_sum(g: Array, xp: Any, axis: int | None, include_initial: bool) -> Array:
+    axis = (axis or 0) % len(g.shape)
+    if include_initial:
+        g = g[(slice(None),) * axis + (slice(1, None), ...)]
+    return xp.flip(xp.cumulative_sum(xp.flip(g, axis=axis), axis=axis), axis=axis)
+
+
+cumulative_sum.vjp(x=_cumulative_sum)
+cumulative_sum.example((3,))
+cumulative_sum.example((2, 3), axis=0, include_initial=True)

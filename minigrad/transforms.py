@@ -1,0 +1,348 @@
+"""transforms: functions that make the derivative of a function.
+
+`grad`, `value_and_grad`, `vjp`, `jvp`, `jacobian`, `hessian` and `hvp` take a function of Tensors and give its
+derivative, without touching any ``.grad``. Arguments and results may be nested lists, tuples and dicts of Tensors.
+They nest: ``grad(grad(f))`` is the second derivative, and a derivative inside of a loss can be trained through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import minigrad as mg
+
+from . import random
+from .autodiff import (
+    Leaf,
+    Node,
+    _conjugate,
+    _paths,
+    _recording_set_to,
+    gradients_of,
+    is_recording,
+    now,
+    primitive,
+    propagate,
+    recorded,
+)
+from .backend import describe, namespace_of
+from .tensor import Tensor
+
+Tree = Any  #: a Tensor, or nested lists, tuples and dicts of Tensors
+Function = Callable[..., Any]
+
+
+# ------------------------------------------------------------------------------------------------ nested containers
+
+
+def leaves(tree: Tree) -> list[Any]:
+    """What stands in nested lists, tuples and dicts, in order."""
+    if isinstance(tree, dict):
+        return [leaf for value in tree.values() for leaf in leaves(value)]
+    if isinstance(tree, list | tuple):
+        return [leaf for value in tree for leaf in leaves(value)]
+    return [tree]
+
+
+def rebuild(tree: Tree, new: Sequence[Any]) -> Tree:
+    """The nested containers of ``tree`` with the elements ``new`` in place of its own."""
+    queue = iter(new)
+
+    def build(tree: Tree) -> Tree:
+        if isinstance(tree, dict):
+            return {key: build(value) for key, value in tree.items()}
+        if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+            return type(tree)(*map(build, tree))
+        if isinstance(tree, list | tuple):
+            return type(tree)(map(build, tree))
+        return next(queue)
+
+    return build(tree)
+
+
+# ------------------------------------------------------------------------------------------------ the common part
+
+
+def _inputs(name: str, tree: Tree) -> tuple[Tree, list[Tensor]]:
+    """Fresh places in the graph with the values of ``tree``: differentiation goes down to these and no further."""
+    fresh = []
+    for value in leaves(tree):
+        x = value if type(value) is Tensor else mg.asarray(value)
+        if not mg.isdtype(x.dtype, ("real floating", "complex floating")):
+            raise TypeError(f"{name}: expected floating-point arguments to differentiate by, got {describe(x._data)}")
+        fresh.append(mg.alias(x) if x.requires_grad else Tensor._make(x._data, Leaf(x._data), x._share_memory()))
+    return rebuild(tree, fresh), fresh
+
+
+def _chosen(name: str, args: Sequence[Any], argnums: int | Sequence[int]) -> tuple[list[Any], Tree, list[Tensor]]:
+    """The arguments with fresh places for those that ``argnums`` names, these as they were nested, and flat."""
+    numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+    for i in numbers:
+        if not -len(args) <= i < len(args):
+            raise ValueError(f"{name}: argnums={argnums} but the function got {len(args)} positional argument(s)")
+    args = list(args)
+    wanted, flat = _inputs(name, [args[i] for i in numbers])
+    for i, value in zip(numbers, wanted, strict=True):
+        args[i] = value
+    return args, wanted[0] if isinstance(argnums, int) else tuple(wanted), flat
+
+
+def _outputs(name: str, tree: Tree) -> list[Tensor]:
+    outputs = leaves(tree)
+    for output in outputs:
+        if type(output) is not Tensor:
+            raise TypeError(f"{name}: expected the function to return Tensors, got {output!r:.80}")
+    return outputs
+
+
+def _pull(outputs: Sequence[Tensor], seeds: Sequence[Any], inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The vector-Jacobian product, with zeros where an output does not depend on an input."""
+    found = gradients_of(outputs, seeds, inputs)
+    return [mg.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True)]
+
+
+def _check_like(name: str, what: str, given: Tree, expected: Sequence[Tensor]) -> list[Tensor]:
+    values = [v if type(v) is Tensor else mg.asarray(v) for v in leaves(given)]
+    if len(values) != len(expected):
+        raise ValueError(f"{name}: expected {len(expected)} {what}(s), got {len(values)}")
+    for value, like in zip(values, expected, strict=True):
+        if value.shape != like.shape:
+            raise ValueError(f"{name}: expected a {what} of shape {like.shape}, got {value.shape}")
+    return values
+
+
+# ------------------------------------------------------------------------------------------------ the transforms
+
+
+def value_and_grad(f: Function, argnums: int | Sequence[int] = 0) -> Function:
+    """A function that returns ``(f(…), the gradient)``, see `grad`."""
+
+    @wraps(f)
+    def function(*args: Any, **options: Any) -> tuple[Any, Tree]:
+        with _recording_set_to(True):
+            args, wanted, inputs = _chosen("grad", args, argnums)  # type: ignore[assignment]
+            value = f(*args, **options)
+            if type(value) is not Tensor or value.shape != () or mg.isdtype(value.dtype, "complex floating"):
+                what = describe(value._data) if type(value) is Tensor else repr(value)[:80]
+                raise ValueError(f"grad: the function must return a real scalar Tensor, got {what}; see jacobian, vjp")
+            gradients = _pull([value], [mg.ones_like(value)], inputs)
+        return _leave(value, inputs), rebuild(wanted, gradients)
+
+    return function
+
+
+def _leave(value: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+    """A result without the graph inside the transform, unless something outside can want its gradient."""
+    outside = value.requires_grad and is_recording() and _paths([value], {x._node for x in inputs})[1]
+    return value if outside else value.detach()
+
+
+def grad(f: Function, argnums: int | Sequence[int] = 0) -> Function:
+    """The gradient of a scalar function, as a function of the same arguments.
+
+    Parameters
+    ----------
+    f
+        A function that returns a real Tensor of shape ().
+    argnums
+        Which positional argument to differentiate by; several give a tuple. An argument can be a Tensor, a raw
+        array, a float, or nested lists, tuples and dicts of them; the gradient is nested likewise.
+
+    Raises
+    ------
+    ValueError
+        ``f`` returned no real scalar.
+    TypeError
+        An argument to differentiate by is not of a floating-point dtype.
+
+    Examples
+    --------
+    >>> grad(lambda x: x**3)(2.0)
+    Tensor(12., dtype=float64, backend=numpy, device=cpu)
+    >>> grad(grad(lambda x: x**3))(2.0)
+    Tensor(12., dtype=float64, backend=numpy, device=cpu)
+    """
+    both = value_and_grad(f, argnums)
+
+    @wraps(f)
+    def function(*args: Any, **options: Any) -> Tree:
+        return both(*args, **options)[1]
+
+    return function
+
+
+def vjp(f: Function, *args: Any) -> tuple[Tree, Callable[[Tree], tuple[Tree, ...]]]:
+    """``f(*args)`` and its vector-Jacobian product: a function from a cotangent of the result to one of each argument.
+
+    >>> y, pull = vjp(lambda x: x * x, Tensor([1.0, 2.0]))
+    >>> pull(Tensor([1.0, 10.0]))
+    (Tensor([ 2., 40.], dtype=float64, backend=numpy, device=cpu),)
+    """
+    with _recording_set_to(True):
+        places, inputs = _inputs("vjp", args)
+        value = f(*places)
+        outputs = _outputs("vjp", value)
+
+    def pull(cotangent: Tree) -> tuple[Tree, ...]:
+        seeds = _check_like("vjp", "cotangent", cotangent, outputs)
+        with _recording_set_to(True):
+            result: tuple[Tree, ...] = rebuild(args, _pull(outputs, seeds, inputs))
+        return result
+
+    return rebuild(value, [_leave(output, inputs) for output in outputs]), pull
+
+
+def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Tree, Tree]:
+    """``f(*primals)`` and the Jacobian-vector product: how the result changes as the arguments move along ``tangents``.
+
+    The product is the derivative of the vector-Jacobian product with respect to its cotangent, in which it is linear,
+    so no second set of rules is needed (J. Townsend, "A new trick for calculating Jacobian vector products", 2017).
+
+    >>> jvp(lambda x: x * x, [Tensor([1.0, 2.0])], [Tensor([1.0, 10.0])])[1]
+    Tensor([ 2., 40.], dtype=float64, backend=numpy, device=cpu)
+    """
+    with _recording_set_to(True):
+        places, inputs = _inputs("jvp", tuple(primals))
+        directions = _check_like("jvp", "tangent", tuple(tangents), inputs)
+        value = f(*places)
+        outputs = _outputs("jvp", value)
+        cotangents = [Tensor(mg.zeros_like(y), requires_grad=True) for y in outputs]
+        pulled = _pull(outputs, cotangents, inputs)
+        products = _pull(pulled, directions, cotangents)
+    return rebuild(value, [_leave(y, inputs) for y in outputs]), rebuild(value, products)
+
+
+def jacobian(f: Function, argnums: int | Sequence[int] = 0) -> Function:
+    """The Jacobian of a function of one Tensor result: for each argument, of shape ``result.shape + argument.shape``.
+
+    >>> jacobian(lambda x: x * x)(Tensor([1.0, 2.0]))
+    Tensor([[2., 0.],
+            [0., 4.]], dtype=float64, backend=numpy, device=cpu)
+    """
+
+    @wraps(f)
+    def function(*args: Any, **options: Any) -> Tree:
+        with _recording_set_to(True):
+            args, wanted, inputs = _chosen("jacobian", args, argnums)  # type: ignore[assignment]
+            value = f(*args, **options)
+            if type(value) is not Tensor:
+                raise TypeError(f"jacobian: expected the function to return one Tensor, got {value!r:.80}")
+            basis = mg.reshape(_like_eye(value), (value.size, *value.shape))
+            rows = [_pull([value], [basis[i]], inputs) for i in range(value.size)]
+            columns = [
+                mg.reshape(mg.stack([row[i] for row in rows]), value.shape + x.shape)
+                if rows
+                else mg.reshape(mg.zeros_like(x)[None][:0], value.shape + x.shape)
+                for i, x in enumerate(inputs)
+            ]
+        return rebuild(wanted, columns)
+
+    return function
+
+
+def _like_eye(y: Tensor) -> Tensor:
+    xp = namespace_of(y._data)
+    return Tensor._make(xp.eye(y.size, dtype=y.dtype, device=y.device))
+
+
+def hessian(f: Function, argnums: int = 0) -> Function:
+    """The matrix of second derivatives of a scalar function: of shape ``x.shape + x.shape``.
+
+    >>> hessian(lambda x: mg.sum(x**3))(Tensor([1.0, 2.0]))
+    Tensor([[ 6.,  0.],
+            [ 0., 12.]], dtype=float64, backend=numpy, device=cpu)
+    """
+    return jacobian(grad(f, argnums), argnums)
+
+
+def hvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Tree:
+    """The Hessian of a scalar function times a vector, without the Hessian: the gradient's change along ``tangents``.
+
+    With one argument the product alone, with several a tuple of one for each.
+
+    >>> hvp(lambda x: mg.sum(x**3), [Tensor([1.0, 2.0])], [Tensor([1.0, 10.0])])
+    Tensor([  6., 120.], dtype=float64, backend=numpy, device=cpu)
+    """
+    with _recording_set_to(True):
+        places, inputs = _inputs("hvp", tuple(primals))
+        directions = _check_like("hvp", "tangent", tuple(tangents), inputs)
+        gradients = grad(f, tuple(range(len(primals))))(*places)
+        products = rebuild(tuple(primals), _pull(leaves(gradients), directions, inputs))
+    return products[0] if len(primals) == 1 else products
+
+
+# ------------------------------------------------------------------------------------------------ checkpoint
+
+
+def checkpoint(f: Function) -> Function:
+    """``f``, forgetting what it computed inside: the backward pass computes it again.
+
+    It trades time (one more forward pass) for memory. Random numbers are drawn again as they were; ``f`` has to be a
+    function of its arguments, the Tensors it closes over and the default random generator.
+    (T. Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016, arXiv:1604.06174.)
+
+    >>> x = Tensor([1.0, 2.0], requires_grad=True)
+    >>> checkpoint(lambda x: mg.exp(mg.sin(x)))(x).sum().backward()
+    """
+
+    @wraps(f)
+    def function(*args: Any, **options: Any) -> Any:
+        if not is_recording():
+            return f(*args, **options)
+        state = random.default.state
+        start = now()
+        value = f(*args, **options)
+        outputs = _outputs("checkpoint", value)
+        parents = _made_before(start, outputs)
+        if not parents:
+            return value
+        # Arguments are kept as they are now: an in-place operation later changes the Tensor, not these.
+        kept = rebuild(args, [_snapshot(x) for x in leaves(args)])
+        pins = {str(i): x._share_memory().pin("checkpoint") for i, x in enumerate(leaves(args)) if type(x) is Tensor}
+
+        def recompute(g: Any, xp: Any) -> list[Any]:
+            create_graph = xp is mg
+            now = random.default.state
+            random.default.state = state
+            try:
+                with _recording_set_to(True):
+                    again = _outputs("checkpoint", f(*kept, **options))
+            finally:
+                random.default.state = now
+            seeds = [_conjugate(seed if create_graph else Tensor._make(seed)) for seed in g]
+            with _recording_set_to(create_graph):
+                found = propagate(again, seeds, create_graph, create_graph, targets=set(parents))
+                gradients = [_conjugate(found[p]) if p in found else None for p in parents]
+            return gradients if create_graph else [None if g is None else g._data for g in gradients]
+
+        return rebuild(value, recorded(_checkpoint, outputs, parents, recompute, pins))
+
+    return function
+
+
+@primitive
+def _checkpoint(xp: Any, *arrays: Any) -> Any:
+    """Stands in the graph for all the operations inside a checkpointed function."""
+    return arrays
+
+
+def _snapshot(x: Any) -> Any:
+    return Tensor._make(x._data, x._node, x._share_memory(), x._op) if type(x) is Tensor else x
+
+
+def _made_before(start: int, outputs: Sequence[Tensor]) -> list[Node | Leaf]:
+    """The nodes on which ``outputs`` depend that were there before number ``start`` was given out."""
+    found: dict[Node | Leaf, None] = {}
+    stack: list[Any] = [y._node for y in outputs if y._node is not None]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        if node.order < start:
+            found[node] = None
+        elif node.op is not None:
+            new = [parent for parent in node.parents if parent not in seen]
+            seen.update(new)
+            stack.extend(new)
+    return list(found)
