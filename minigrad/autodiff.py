@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import update_wrapper, wraps
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 import minigrad as mg
 
@@ -177,6 +177,7 @@ def keep(out: Any, **values: Any) -> Kept:
 
 # ------------------------------------------------------------------------------------------------ primitives
 
+
 class Example(NamedTuple):
     """A call of a primitive with random numbers, see `Primitive.example`."""
 
@@ -235,9 +236,7 @@ class Primitive(Generic[P]):
         self.joint = rule
         self._plans.clear()
 
-    def example(
-        self, *args: Any, low: float = -2.0, high: float = 2.0, complex: bool = False, **options: Any
-    ) -> None:
+    def example(self, *args: Any, low: float = -2.0, high: float = 2.0, complex: bool = False, **options: Any) -> None:
         """Add a call for ``python -m minigrad gradcheck``: a tuple of ints stands for random numbers of that shape.
 
         The numbers lie between ``low`` and ``high``; ``complex`` gives them an imaginary part. Without any example
@@ -256,9 +255,13 @@ class Primitive(Generic[P]):
 
         return forward
 
-    def __call__(self, *args: P.args, **options: P.kwargs) -> Any:
-        if options and not options.keys() <= self.keywords:
-            args = self._by_position(args, options)  # type: ignore[assignment]
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Tensor:
+        if options:
+            if not options.keys() <= self.keywords:
+                args = self._by_position(args, options)  # type: ignore[assignment]
+            for name, value in options.items():
+                if type(value) is Tensor:
+                    options[name] = value._data  # arrays that have a gradient are positional
         xp = None
         raw: list[Any] = []
         needs_grad = 0  # one bit for each argument
@@ -267,8 +270,10 @@ class Primitive(Generic[P]):
                 if x._node is not None:
                     needs_grad |= 1 << len(raw)
                 x = x._data
-            kind = type(x)
-            found = NAMESPACES[kind] if kind in NAMESPACES else namespace_of(x)
+            try:
+                found = NAMESPACES[type(x)]
+            except KeyError:
+                found = namespace_of(x)
             if found is not xp and found is not None:
                 if xp is not None:
                     raise TypeError(f"{self}: arrays of two libraries cannot be combined: {self._given(args)}")
@@ -285,11 +290,11 @@ class Primitive(Generic[P]):
         if type(out) is Kept:
             out, kept = out
         if type(out) is tuple:
-            return self._many(args, raw, options, xp, needs_grad, out, kept)
+            return cast("Tensor", self._many(args, raw, options, xp, needs_grad, out, kept))
         if type(out) not in NAMESPACES or NAMESPACES[type(out)] is not xp:
             out = xp.asarray(out)  # NumPy gives scalars for 0-dimensional results
 
-        tensor = _new(Tensor)
+        tensor: Tensor = _new(Tensor)
         tensor._data = out
         tensor._node = None
         tensor._memory = args[0]._share_memory() if self.view and type(args[0]) is Tensor else None
@@ -418,9 +423,11 @@ class Primitive(Generic[P]):
         return kind(f"{self}: {lines[0]} (given {self._given(args)}{extra})")
 
 
-def primitive(
-    function: Callable[Concatenate[Any, P], Any] | None = None, *, view: bool = False
-) -> Any:
+@overload
+def primitive(function: Callable[Concatenate[Any, P], Any]) -> Primitive[P]: ...
+@overload
+def primitive(*, view: bool = ...) -> Callable[[Callable[Concatenate[Any, P], Any]], Primitive[P]]: ...
+def primitive(function: Any = None, *, view: bool = False) -> Any:
     """Make a differentiable function of ``function(xp, *arrays, **options)``, to be completed by `Primitive.vjp`.
 
     Arrays are positional parameters, options keyword-only; ``xp`` is the namespace of the arrays. ``view=True``
@@ -526,7 +533,7 @@ def backward(tensor: Tensor, gradient: Any = None, retain_graph: bool = False, c
 
 
 def gradients_of(outputs: Sequence[Tensor], seeds: Sequence[Any], inputs: Sequence[Tensor]) -> list[Tensor | None]:
-    """The derivatives of ``outputs`` with respect to ``inputs``, which may be anywhere in the graph; no ``.grad`` changes.
+    """The derivatives of ``outputs`` by ``inputs``, which may be anywhere in the graph. No ``.grad`` changes.
 
     The pass is recorded only if its result can be differentiated by something: if it depends on anything but
     ``inputs`` that requires a gradient. The graph is kept.
@@ -648,7 +655,9 @@ def propagate(
 
 def _saved_as_tensors(node: Node) -> dict[str, Any]:
     """What a node saved, as Tensors that stand where the saved arrays stood in the graph."""
-    assert node.saved is not None and node.pins is not None and node.parents is not None
+    assert node.saved is not None
+    assert node.pins is not None
+    assert node.parents is not None
     op, plan = node.op, node.plan
     origin = dict(zip(plan.names, node.parents, strict=True)) if op.variadic is None else {}
     saved = dict(node.saved)
@@ -658,9 +667,7 @@ def _saved_as_tensors(node: Node) -> dict[str, Any]:
             saved[name] = Tensor._make(saved[name], origin.get(name), memory)
     if plan.out:
         if node.shape is None:
-            saved["out"] = tuple(
-                Tensor._make(out, _item(node, i)) for i, out in enumerate(saved["out"])
-            )
+            saved["out"] = tuple(Tensor._make(out, _item(node, i)) for i, out in enumerate(saved["out"]))
         else:
             saved["out"] = Tensor._make(saved["out"], node, node.pins["out"].memory)
     if "options" in saved:  # what `keep` kept is computed again, so that it is recorded
@@ -684,9 +691,7 @@ def _fit(xp: Any, g: Any, node: Node | Leaf, op: Any) -> Any:
     assert shape is not None
     if g.shape != shape:
         extra = len(g.shape) - len(shape)
-        axes = tuple(range(extra)) + tuple(
-            i + extra for i, n in enumerate(shape) if n == 1 and g.shape[i + extra] != 1
-        )
+        axes = tuple(range(extra)) + tuple(i + extra for i, n in enumerate(shape) if n == 1 and g.shape[i + extra] != 1)
         if extra < 0 or not _broadcast([tuple(g.shape), tuple(shape)]):
             raise ValueError(f"{op}: its rule gave a gradient of shape {g.shape} for an argument of shape {shape}")
         g = xp.reshape(xp.sum(g, axis=axes), shape)

@@ -43,9 +43,9 @@ class _NumPy(types.ModuleType):
     loading array-api-compat on first use keeps ``import minigrad`` as cheap as ``import numpy``.
     """
 
-    departs = frozenset(
-        "argsort ceil clip count_nonzero finfo floor iinfo nonzero sort take_along_axis trunc "
-        "unique_all unique_counts unique_inverse unique_values linalg fft".split()
+    departs = (
+        *("argsort", "ceil", "clip", "count_nonzero", "finfo", "floor", "iinfo", "nonzero", "sort", "take_along_axis"),
+        *("trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "linalg", "fft"),
     )
 
     def __getattr__(self, name: str) -> Any:
@@ -74,7 +74,7 @@ def _load_jax() -> Namespace:
     return importlib.import_module("jax.numpy")
 
 
-_LOADERS = {
+_LOADERS: dict[str, Callable[[], Namespace]] = {
     "numpy": lambda: NUMPY,
     "cupy": _load_cupy,
     "torch": lambda: importlib.import_module("array_api_compat.torch"),
@@ -99,14 +99,14 @@ def load(name: str) -> Namespace:
     return _LOADERS[name]()
 
 
-NAMESPACES: dict[type, Namespace | None] = {
+NAMESPACES: dict[type, Namespace] = {
     numpy.ndarray: NUMPY,
     **dict.fromkeys((bool, int, float, complex, type(None), tuple, list, slice, str, type(Ellipsis)), None),
 }
 """The namespace of each type seen so far, None for what is no array. `namespace_of` fills it."""
 
 
-def namespace_of(x: Any) -> Namespace | None:
+def namespace_of(x: Any) -> Namespace:
     """The array-API namespace of a raw array, None for anything else (a Python scalar, a shape, a dtype)."""
     kind = type(x)
     if kind not in NAMESPACES:
@@ -114,7 +114,7 @@ def namespace_of(x: Any) -> Namespace | None:
     return NAMESPACES[kind]
 
 
-def _find_namespace(x: Any) -> Namespace | None:
+def _find_namespace(x: Any) -> Namespace:
     bases = {base.__module__.partition(".")[0] + "." + base.__name__ for base in type(x).__mro__}
     if "numpy.generic" in bases:
         return None  # a NumPy scalar acts as a constant, on whichever backend the arrays are
@@ -235,7 +235,7 @@ def use_backend(name: str, device: Any = None) -> Iterator[None]:
 
 
 def asarray(data: Any, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Array:
-    """A raw array of nested lists, scalars or anything array-like, on the backend in use; arrays stay in their library."""
+    """A raw array of scalars or nested lists, on the backend in use; an array of any library stays in it."""
     xp = namespace_of(data)
     if xp is None:
         xp, default_device = current()[1:]
@@ -250,12 +250,7 @@ def asarray(data: Any, dtype: Any = None, device: Any = None, copy: bool | None 
 def from_numpy(array: Array, device: Any = None) -> Array:
     """A NumPy array as a raw array on the backend in use (a copy to its device, where that is not the CPU)."""
     name, xp, default_device = current()
-    device = default_device if device is None else device
-    if name == "numpy":
-        return array
-    if name == "array_api_strict":  # takes no foreign array on its fake devices but through its own CPU
-        return xp.asarray(array, device=device)
-    return xp.asarray(array, device=device)
+    return array if name == "numpy" else xp.asarray(array, device=default_device if device is None else device)
 
 
 def to_numpy(x: Array) -> Array:
@@ -273,7 +268,7 @@ def to_numpy(x: Array) -> Array:
 
 
 def as_dtype(xp: Namespace, dtype: Any) -> Any:
-    """The library's dtype object for ``dtype``: itself, a name of the standard (``"float32"``), or another library's."""
+    """The library's dtype object for ``dtype``: that itself, or a name of the standard (``"float32"``)."""
     if dtype is None:
         return None
     if isinstance(dtype, str):

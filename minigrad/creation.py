@@ -12,9 +12,7 @@ from .tensor import Tensor, _without_tensors
 Shape = int | tuple[int, ...]
 
 
-def asarray(
-    obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None
-) -> Tensor:
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Tensor:
     """A Tensor of scalars, nested lists or an array of any library, which keeps its library and shares its memory.
 
     Inside a graph it stays in the graph. To copy the values out of reach of later writes, use ``copy=True``.

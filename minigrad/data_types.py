@@ -9,13 +9,6 @@ from .autodiff import primitive
 from .backend import Array, as_dtype, namespace_of
 from .tensor import Tensor
 
-DTYPES = (
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128".split()
-)
-"""The standard's dtypes: ``minigrad.float32`` is the object of the backend in use."""
-
-HALF = ("float16", "bfloat16")  # beyond the standard; not every library has both
-
 
 @primitive
 def astype(xp: Any, x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
@@ -72,9 +65,12 @@ _KINDS = {
 _KINDS["integral"] = _KINDS["signed integer"] + _KINDS["unsigned integer"]
 _KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"] + _KINDS["complex floating"]
 
+DTYPES = (*_KINDS["bool"], *_KINDS["numeric"])
+"""The standard's dtypes (float16 and bfloat16 are beyond it): ``minigrad.float32`` is that of the backend in use."""
+
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether ``dtype`` (of any library) is of a kind of the standard (``"real floating"`` …), a dtype, or any of several.
+    """Whether ``dtype``, of any library, is of a kind of the standard (``"real floating"`` …), or of any of several.
 
     >>> isdtype(Tensor(1.0).dtype, ("real floating", "complex floating"))
     True

@@ -15,7 +15,7 @@ from .tensor import Tensor
 
 
 def raw_key(x: Array, key: Any) -> Any:
-    """An index with the arrays in it as raw arrays and, as array-api-strict asks, one entry or ``...`` for each axis."""
+    """An index with raw arrays in it and, as array-api-strict asks, an entry for each axis or ``...`` for the rest."""
     items = [item._data if type(item) is Tensor else item for item in (key if isinstance(key, tuple) else (key,))]
     axes = 0
     for item in items:
@@ -95,9 +95,7 @@ def add_along(xp: Any, g: Array, indices: Array, shape: tuple[int, ...], axis: i
     return backend.add_along(zeros, axis % len(shape), indices, g)
 
 
-take.vjp(
-    x=lambda g, xp, x_shape, indices, axis: add_along.raw(xp)(g, indices, tuple(x_shape), axis or 0)
-)
+take.vjp(x=lambda g, xp, x_shape, indices, axis: add_along.raw(xp)(g, indices, tuple(x_shape), axis or 0))
 add_along.vjp(g=lambda g, xp, indices, axis: xp.take(g, indices, axis=axis))
 
 

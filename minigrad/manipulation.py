@@ -90,17 +90,13 @@ flip.example((2, 3), axis=1)
 
 
 @primitive
-def roll(
-    xp: Any, x: Array, /, shift: int | Sequence[int], *, axis: int | tuple[int, ...] | None = None
-) -> Array:
+def roll(xp: Any, x: Array, /, shift: int | Sequence[int], *, axis: int | tuple[int, ...] | None = None) -> Array:
     """The elements shifted along ``axis``, those that leave at one end entering at the other."""
     return xp.roll(x, shift if isinstance(shift, int) else tuple(shift), axis=axis)
 
 
 roll.vjp(
-    x=lambda g, xp, shift, axis: xp.roll(
-        g, -shift if isinstance(shift, int) else tuple(-s for s in shift), axis=axis
-    )
+    x=lambda g, xp, shift, axis: xp.roll(g, -shift if isinstance(shift, int) else tuple(-s for s in shift), axis=axis)
 )
 roll.example((2, 3), 2, axis=1)
 roll.example((2, 3), [1, -1], axis=(0, 1))

@@ -58,7 +58,8 @@ class Generator:
     @property
     def state(self) -> dict[str, Any]:
         """Where the stream stands, as plain data for JSON. Assign it to go on from there."""
-        return backend.plain(self._host.bit_generator.state)
+        state: dict[str, Any] = backend.plain(self._host.bit_generator.state)
+        return state
 
     @state.setter
     def state(self, state: dict[str, Any]) -> None:

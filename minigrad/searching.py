@@ -33,9 +33,7 @@ def argmin(xp: Any, x: Array, /, *, axis: int | None = None, keepdims: bool = Fa
 
 
 @primitive
-def count_nonzero(
-    xp: Any, x: Array, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
-) -> Array:
+def count_nonzero(xp: Any, x: Array, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
     """How many elements are not 0. No derivative."""
     return xp.count_nonzero(x, axis=axis, keepdims=keepdims)
 
@@ -47,8 +45,6 @@ def nonzero(xp: Any, x: Array, /) -> tuple[Array, ...]:
 
 
 @primitive
-def searchsorted(
-    xp: Any, x1: Array, x2: Array, /, *, side: str = "left", sorter: Array | None = None
-) -> Array:
+def searchsorted(xp: Any, x1: Array, x2: Array, /, *, side: str = "left", sorter: Array | None = None) -> Array:
     """Where each element of x2 would stand in the sorted x1. No derivative."""
     return xp.searchsorted(x1, x2, side=side, sorter=sorter)

@@ -61,9 +61,7 @@ def mean(xp: Any, x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> 
     return average if average.dtype == x.dtype else xp.astype(average, x.dtype)
 
 
-mean.vjp(
-    x=lambda g, xp, x_shape, axis, keepdims: _expand(xp, g / _count(x_shape, axis), x_shape, axis, keepdims)
-)
+mean.vjp(x=lambda g, xp, x_shape, axis, keepdims: _expand(xp, g / _count(x_shape, axis), x_shape, axis, keepdims))
 mean.example((2, 3))
 mean.example((2, 3, 4), axis=(0, -1))
 

@@ -59,7 +59,7 @@ Operator = Callable[["Tensor", Any], "Tensor"]
 
 def _operator(name: str) -> tuple[Operator, Operator, Operator]:
     """The methods ``x + y``, the reflected one and ``x += y`` for the function ``name`` of the namespace."""
-    functions = mg.__dict__  # looked up at the call: the namespace is built on top of this file
+    functions = vars(mg)  # looked up at the call: the namespace is built on top of this file
 
     def method(self: Tensor, other: Any) -> Any:
         try:
@@ -121,9 +121,7 @@ class Tensor:
     _memory: Memory | None
     _op: Any
 
-    def __init__(
-        self, data: Any, requires_grad: bool = False, dtype: Any = None, device: Any = None
-    ) -> None:
+    def __init__(self, data: Any, requires_grad: bool = False, dtype: Any = None, device: Any = None) -> None:
         raw = data._data if type(data) is Tensor else data
         self._data = backend.asarray(_without_tensors(raw), dtype=dtype, device=device, copy=True)
         self._node = None
@@ -260,9 +258,7 @@ class Tensor:
 
     # -------------------------------------------------------------------------------------------- gradients
 
-    def backward(
-        self, gradient: Any = None, retain_graph: bool = False, create_graph: bool = False
-    ) -> None:
+    def backward(self, gradient: Any = None, retain_graph: bool = False, create_graph: bool = False) -> None:
         """Add the derivative of this Tensor to ``.grad`` of every leaf that it depends on. See `autodiff.backward`."""
         mg.autodiff.backward(self, gradient, retain_graph, create_graph)
 
@@ -372,7 +368,7 @@ class Tensor:
         self._data = backend.set_item(self._data, ..., new._data)
         return self
 
-    # -------------------------------------------------------------------------------------------- methods of the namespace
+    # -------------------------------------------------------------------------------------------- its functions
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
         """The Tensor on another device of its library; the gradient comes back on this one's."""
@@ -408,7 +404,7 @@ class Tensor:
 
     def reshape(self, *shape: Any) -> Tensor:
         """See `minigrad.reshape`: the shape as one tuple or as arguments."""
-        return mg.reshape(self, shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape)
+        return mg.reshape(self, tuple(shape[0]) if isinstance(shape[0], tuple | list) else shape)
 
     # -------------------------------------------------------------------------------------------- operators
 
