@@ -1,0 +1,60 @@
+"""attention: self- and cross-attention and the Transformers made of them, each derivative derived by hand.
+
+    attention.functional    operations: forward, backward and derivation side by side
+    attention.layers        parameters and a call
+    attention.models        the encoder-decoder Transformer, and the decoder-only GPT
+
+All of it runs on whichever array library `minigrad` uses. The public names of the layers and models are here as well;
+what reads data, stores checkpoints or draws (`attention.data`, `attention.checkpoint`, `attention.plot`) is imported by
+its own name, as it needs the packages of the ``train`` extra.
+
+>>> import minigrad as mg
+>>> from attention import SelfAttention
+>>> SelfAttention(d=6, d_head=2)(mg.ones((5, 6))).shape
+(5, 2)
+"""
+
+from . import functional, layers, models
+from .layers import (
+    CrossAttention,
+    DecoderBlock,
+    Dropout,
+    Embedding,
+    EncoderBlock,
+    FeedForward,
+    LayerNorm,
+    LearnedPositions,
+    Linear,
+    Module,
+    MultiHeadAttention,
+    RMSNorm,
+    RotaryPositions,
+    SelfAttention,
+    ShapesOnly,
+    SinusoidalPositions,
+)
+from .models import GPT, Transformer
+
+__all__ = [
+    "functional",
+    "layers",
+    "models",
+    "Module",
+    "ShapesOnly",
+    "Linear",
+    "FeedForward",
+    "Dropout",
+    "LayerNorm",
+    "RMSNorm",
+    "Embedding",
+    "SinusoidalPositions",
+    "LearnedPositions",
+    "RotaryPositions",
+    "SelfAttention",
+    "CrossAttention",
+    "MultiHeadAttention",
+    "EncoderBlock",
+    "DecoderBlock",
+    "Transformer",
+    "GPT",
+]

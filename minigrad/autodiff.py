@@ -301,7 +301,7 @@ class Primitive(Generic[P]):
         tensor._op = self
         if needs_grad and _recording.get():
             plan = self._plans[needs_grad] if needs_grad in self._plans else self._plan(needs_grad, len(raw))
-            if plan.rules:
+            if plan.rules and _has_derivative(out.dtype):
                 tensor._node = node = self._record(plan, args, raw, options, xp, kept)
                 node.shape = out.shape
                 node.dtype = out.dtype
@@ -424,7 +424,7 @@ class Primitive(Generic[P]):
 
 
 @overload
-def primitive(function: Callable[Concatenate[Any, P], Any]) -> Primitive[P]: ...
+def primitive(function: Callable[Concatenate[Any, P], Any], *, view: bool = ...) -> Primitive[P]: ...
 @overload
 def primitive(*, view: bool = ...) -> Callable[[Callable[Concatenate[Any, P], Any]], Primitive[P]]: ...
 def primitive(function: Any = None, *, view: bool = False) -> Any:
@@ -447,12 +447,17 @@ def primitive(function: Any = None, *, view: bool = False) -> Any:
     return Primitive(function, view)
 
 
+def _has_derivative(dtype: Any) -> bool:
+    name = backend.dtype_name(dtype)
+    return "float" in name or "complex" in name
+
+
 def _make_items(node: Node, tensors: Sequence[Tensor]) -> None:
     """Let each of the ``tensors`` be one output of ``node``."""
     node.shape = None
     node.dtype = tuple((tensor._data.shape, tensor._data.dtype) for tensor in tensors)
     for i, tensor in enumerate(tensors):
-        if mg.isdtype(tensor.dtype, ("real floating", "complex floating")):
+        if _has_derivative(tensor.dtype):
             tensor._node = _item(node, i)
 
 
@@ -460,7 +465,7 @@ def _item(node: Node, index: int) -> Node:
     """The node of output ``index`` of a node with several."""
     item: Node = _new(Node)
     item.op, item.xp, item.parents, item.saved, item.pins = node.op, node.xp, (node,), {}, {}
-    item.plan = Plan((0,), (), (((lambda g: {index: g}), ()),), False, (), (), (), False)
+    item.plan = Plan((0,), ("",), (((lambda g: {index: g}), ()),), False, (), (), (), False)
     item.shape, item.dtype = node.dtype[index]
     item.order = next(_order)
     return item

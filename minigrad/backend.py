@@ -18,6 +18,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy
@@ -101,7 +102,7 @@ def load(name: str) -> Namespace:
 
 NAMESPACES: dict[type, Namespace] = {
     numpy.ndarray: NUMPY,
-    **dict.fromkeys((bool, int, float, complex, type(None), tuple, list, slice, str, type(Ellipsis)), None),
+    **dict.fromkeys((bool, int, float, complex, type(None), tuple, list, slice, str, type, type(Ellipsis)), None),
 }
 """The namespace of each type seen so far, None for what is no array. `namespace_of` fills it."""
 
@@ -284,6 +285,11 @@ def dtype_name(dtype: Any) -> str:
     >>> dtype_name(numpy.dtype("float32"))
     'float32'
     """
+    return _dtype_name(type(dtype), dtype)
+
+
+@cache  # NumPy works its names out anew each time. By type as well: dtypes of two libraries must not be compared.
+def _dtype_name(kind: type, dtype: Any) -> str:
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
     return str(name).rpartition(".")[2]
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import minigrad as mg
+
 from . import backend
 from .autodiff import primitive
 from .backend import Array, as_dtype
 from .tensor import Tensor, _without_tensors
+
+__all__ = [
+    "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid",
+    "ones", "ones_like", "to_device", "tril", "triu", "zeros", "zeros_like",
+]  # fmt: skip
 
 Shape = int | tuple[int, ...]
 
@@ -19,23 +26,9 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     """
     if type(obj) is Tensor:
         if dtype is not None and as_dtype(backend.namespace_of(obj._data), dtype) != obj.dtype:
-            return _cast(obj, dtype)
-        return _copy(obj) if copy else obj
+            return mg.astype(obj, dtype)
+        return mg.positive(obj) if copy else obj
     return Tensor._make(backend.asarray(_without_tensors(obj), dtype=dtype, device=device, copy=copy))
-
-
-def _cast(x: Tensor, dtype: Any) -> Tensor:
-    from .data_types import astype
-
-    result: Tensor = astype(x, dtype)
-    return result
-
-
-def _copy(x: Tensor) -> Tensor:
-    from .elementwise import positive
-
-    result: Tensor = positive(x)
-    return result
 
 
 def _new(name: str, *args: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
@@ -119,6 +112,34 @@ def zeros_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     return _like("zeros_like", x, dtype=dtype, device=device)
 
 
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A Tensor of an array of any library with ``__dlpack__``, on the backend in use, sharing memory where it can."""
+    raw = x._data if type(x) is Tensor else x
+    options = {name: value for name, value in {"device": device, "copy": copy}.items() if value is not None}
+    return Tensor._make(backend.current().xp.from_dlpack(raw, **options))
+
+
+def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Tensor, ...]:
+    """The coordinates of a grid: each 1-dimensional array along an axis of its own, repeated along the others.
+
+    ``"ij"`` puts them along axes 0, 1, …; ``"xy"`` swaps the first two. The gradient sums over the repetitions.
+    """
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"meshgrid: expected indexing 'xy' or 'ij', got {indexing!r}")
+    swap = {0: 1, 1: 0} if indexing == "xy" and len(arrays) > 1 else {}
+    tensors = [asarray(x) for x in arrays]
+    shape = [1] * len(tensors)
+    for i, x in enumerate(tensors):
+        if x.ndim > 1:
+            raise ValueError(f"meshgrid: expected 1-dimensional arrays, got shape {x.shape}")
+        shape[swap.get(i, i)] = x.size
+    rows = [
+        mg.reshape(x, tuple(x.size if axis == swap.get(i, i) else 1 for axis in range(len(tensors))))
+        for i, x in enumerate(tensors)
+    ]
+    return tuple(mg.broadcast_to(row, tuple(shape)) for row in rows)
+
+
 @primitive
 def tril(xp: Any, x: Array, /, *, k: int = 0) -> Array:
     """x with 0 above the k-th diagonal of the last two axes; so is the gradient."""
@@ -135,7 +156,7 @@ tril.vjp(x=lambda g, xp, k: xp.tril(g, k=k))
 triu.vjp(x=lambda g, xp, k: xp.triu(g, k=k))
 
 
-@primitive
+@primitive(view=True)  # where it is on that device already
 def to_device(xp: Any, x: Array, device: Any, /) -> Array:
     """x on another device of its library. The gradient comes back to the device of x."""
     return backend.to_device(x, device)

@@ -9,8 +9,12 @@ from .autodiff import primitive
 from .backend import Array, as_dtype, namespace_of
 from .tensor import Tensor
 
+__all__ = [
+    "astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type",
+]  # fmt: skip
 
-@primitive
+
+@primitive(view=True)  # with copy=False
 def astype(xp: Any, x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
     """x in another dtype. The gradient comes back in x's; through integers and booleans there is none."""
     options = {} if device is None else {"device": device}  # array-api-strict takes None for its CPU

@@ -10,8 +10,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from . import backend
 from .autodiff import Primitive, primitive
 from .backend import Array
+from .searching import where
+from .tensor import Tensor
+
+__all__ = [
+    "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and", "bitwise_invert",
+    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "clip", "conj", "copysign",
+    "cos", "cosh", "divide", "equal", "exp", "expm1", "floor", "floor_divide", "greater", "greater_equal", "hypot",
+    "imag", "isfinite", "isinf", "isnan", "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "multiply", "negative",
+    "nextafter", "not_equal", "positive", "pow", "real", "reciprocal", "remainder", "round", "sign", "signbit",
+    "sin", "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc",
+]  # fmt: skip
 
 
 def _is_complex(xp: Any, x: Any) -> bool:
@@ -90,7 +103,7 @@ negative.vjp(x=lambda g: -g)
 @primitive
 def positive(xp: Any, x: Array, /) -> Array:
     """+x, a copy. d = dx."""
-    return xp.positive(x)
+    return xp.asarray(x, copy=True)  # PyTorch's positive is x itself
 
 
 positive.vjp(x=lambda g: g)
@@ -167,11 +180,17 @@ hypot.vjp(x1=lambda g, xp, x1, out: _hypot(g, xp, x1, out), x2=lambda g, xp, x2,
 
 @primitive
 def abs(xp: Any, x: Array, /) -> Array:
-    """|x|. d = sign(x) dx, and 0 at 0; for complex x, Re(sign(x)* dx)."""
+    """|x|. d = sign(x) dx, and 0 at 0; for complex x, Re(x* dx) / |x|."""
     return xp.abs(x)
 
 
-abs.vjp(x=lambda g, xp, x: g * (xp.conj(xp.sign(x)) if _is_complex(xp, x) else xp.sign(x)))
+def _abs(g: Array, xp: Any, x: Array, out: Array) -> Array:
+    return g * (xp.conj(x) / xp.where(out == 0, 1, out) if _is_complex(xp, x) else xp.sign(x))
+
+
+abs.vjp(x=_abs)
+abs.example((2, 3))
+abs.example((2, 3), complex=True)
 
 
 @primitive
@@ -444,7 +463,7 @@ atanh.example((2, 3), low=-0.8, high=0.8)
 # ------------------------------------------------------------------------------------------------ complex numbers
 
 
-@primitive
+@primitive(view=True)  # PyTorch conjugates lazily
 def conj(xp: Any, x: Array, /) -> Array:
     """The complex conjugate. It conjugates the gradient as well."""
     return xp.conj(x)
@@ -472,15 +491,23 @@ imag.vjp(x=lambda g: g * -1j)
 imag.example((2, 3), complex=True)
 
 
+def sign(x: Array, /) -> Tensor:
+    """-1, 0 or 1, without a derivative; for complex x, x / |x| (0 at 0), which has one."""
+    if backend.dtype_name(x.dtype).startswith("complex"):
+        size = abs(x)
+        return divide(x, where(equal(size, 0), 1, size))
+    return _sign(x)
+
+
 # ------------------------------------------------------------------------------------------------ without a derivative
 # Steps and comparisons: the result of these never requires a gradient. One line each, all made by the same two.
 
 
-def _unary(name: str, doc: str) -> Primitive[Any]:
+def _unary(name: str, doc: str, view: bool = False) -> Primitive[Any]:
     def function(xp: Any, x: Array, /) -> Array:
         return getattr(xp, name)(x)
 
-    return _named(function, name, doc)
+    return _named(function, name, doc, view)
 
 
 def _binary(name: str, doc: str) -> Primitive[Any]:
@@ -490,10 +517,10 @@ def _binary(name: str, doc: str) -> Primitive[Any]:
     return _named(function, name, doc)
 
 
-def _named(function: Any, name: str, doc: str) -> Primitive[Any]:
+def _named(function: Any, name: str, doc: str, view: bool = False) -> Primitive[Any]:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{doc}. No derivative."
-    made: Primitive[Any] = primitive(function)
+    made: Primitive[Any] = primitive(function, view=view)
     return made
 
 
@@ -503,9 +530,9 @@ bitwise_left_shift = _binary("bitwise_left_shift", "x1 << x2")
 bitwise_or = _binary("bitwise_or", "x1 | x2")
 bitwise_right_shift = _binary("bitwise_right_shift", "x1 >> x2")
 bitwise_xor = _binary("bitwise_xor", "x1 ^ x2")
-ceil = _unary("ceil", "The least integer that is not below x")
+ceil = _unary("ceil", "The least integer that is not below x", view=True)  # integers stay as they are
 equal = _binary("equal", "x1 == x2")
-floor = _unary("floor", "The greatest integer that is not above x")
+floor = _unary("floor", "The greatest integer that is not above x", view=True)
 floor_divide = _binary("floor_divide", "⌊x1 / x2⌋")
 greater = _binary("greater", "x1 > x2")
 greater_equal = _binary("greater_equal", "x1 >= x2")
@@ -521,6 +548,6 @@ logical_xor = _binary("logical_xor", "Either x1 or x2, not both")
 nextafter = _binary("nextafter", "The next representable number after x1 towards x2")
 not_equal = _binary("not_equal", "x1 != x2")
 round = _unary("round", "The nearest integer, the even one of two")
-sign = _unary("sign", "-1, 0 or 1; for complex x, x / |x|")
+_sign = _unary("sign", "-1, 0 or 1")
 signbit = _unary("signbit", "Whether the sign bit is set, also for -0.0")
-trunc = _unary("trunc", "x rounded towards 0")
+trunc = _unary("trunc", "x rounded towards 0", view=True)

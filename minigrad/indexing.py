@@ -13,6 +13,10 @@ from .autodiff import primitive
 from .backend import Array
 from .tensor import Tensor
 
+__all__ = [
+    "getitem", "setitem", "take", "take_along_axis",
+]  # fmt: skip
+
 
 def raw_key(x: Array, key: Any) -> Any:
     """An index with raw arrays in it and, as array-api-strict asks, an entry for each axis or ``...`` for the rest."""

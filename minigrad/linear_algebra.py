@@ -12,6 +12,10 @@ from .autodiff import primitive
 from .backend import Array
 from .statistical import _in_float32
 
+__all__ = [
+    "matmul", "matrix_transpose", "tensordot", "vecdot",
+]  # fmt: skip
+
 
 @primitive
 def matmul(xp: Any, x1: Array, x2: Array, /) -> Array:

@@ -11,6 +11,11 @@ from .autodiff import Primitive, primitive
 from .backend import Array
 from .tensor import Tensor
 
+__all__ = [
+    "broadcast_arrays", "broadcast_shapes", "broadcast_to", "concat", "expand_dims", "flip", "moveaxis",
+    "permute_dims", "repeat", "reshape", "roll", "squeeze", "stack", "tile", "unstack",
+]  # fmt: skip
+
 
 @primitive(view=True)
 def reshape(xp: Any, x: Array, /, shape: tuple[int, ...] | int, *, copy: bool | None = None) -> Array:
@@ -25,7 +30,7 @@ reshape.example((2, 6), [3, -1])
 @primitive(view=True)
 def permute_dims(xp: Any, x: Array, /, axes: Sequence[int]) -> Array:
     """The axes in another order: axis ``i`` of the result is axis ``axes[i]`` of x."""
-    return xp.permute_dims(x, tuple(axes))
+    return xp.permute_dims(x, tuple(axis + len(axes) if axis < 0 else axis for axis in axes))
 
 
 def _permute_back(g: Array, xp: Any, axes: Sequence[int]) -> Array:

@@ -90,7 +90,7 @@ class Optimizer:
             for p in group["params"]:
                 if p.grad is not None:
                     new = self._update(p._data, p.grad._data, self.state.setdefault(p, {}), group)
-                    p.data = namespace_of(p._data).asarray(new)  # type: ignore[union-attr]  # NumPy scalars for ()
+                    p.data = namespace_of(p._data).asarray(new)  # NumPy scalars for ()
 
     def zero_grad(self) -> None:
         """Forget the gradients: ``.grad`` of every parameter becomes None."""
@@ -106,14 +106,10 @@ class Optimizer:
         number = {p: i for i, p in enumerate(self._parameters())}
         return {
             "state": {
-                number[p]: {
-                    name: value if isinstance(value, int) else Tensor(value) for name, value in state.items()
-                }
+                number[p]: {name: value if isinstance(value, int) else Tensor(value) for name, value in state.items()}
                 for p, state in self.state.items()
             },
-            "param_groups": [
-                {**group, "params": [number[p] for p in group["params"]]} for group in self.param_groups
-            ],
+            "param_groups": [{**group, "params": [number[p] for p in group["params"]]} for group in self.param_groups],
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -153,7 +149,7 @@ class Optimizer:
             raw = backend.to_numpy(raw)
         if tuple(raw.shape) != p.shape or backend.dtype_name(raw.dtype) != backend.dtype_name(p.dtype):
             raise ValueError(f"{self._name}: {what}: expected {describe(p._data)}, got {describe(raw)}")
-        return xp.asarray(raw, device=p.device, copy=True)  # type: ignore[union-attr]
+        return xp.asarray(raw, device=p.device, copy=True)
 
     def _parameters(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"]]
@@ -208,7 +204,7 @@ class SGD(Optimizer):
                 b *= group["momentum"]
                 b += g
             else:
-                b = namespace_of(p).asarray(g, copy=True)  # type: ignore[union-attr]
+                b = namespace_of(p).asarray(g, copy=True)
             g = state["momentum_buffer"] = b
         new = -group["lr"] * g
         new += p

@@ -7,6 +7,10 @@ from typing import Any
 from .autodiff import primitive
 from .backend import Array
 
+__all__ = [
+    "argmax", "argmin", "count_nonzero", "nonzero", "searchsorted", "where",
+]  # fmt: skip
+
 
 @primitive
 def where(xp: Any, condition: Array, x1: Array, x2: Array, /) -> Array:

@@ -11,6 +11,10 @@ from typing import Any
 from .autodiff import primitive
 from .backend import Array, as_dtype, dtype_name
 
+__all__ = [
+    "cumulative_prod", "cumulative_sum", "max", "mean", "min", "prod", "std", "sum", "var",
+]  # fmt: skip
+
 Axis = int | tuple[int, ...] | None
 
 
@@ -136,7 +140,9 @@ def _prod(g: Array, xp: Any, x: Array, axis: Axis, keepdims: bool) -> Array:
     axes = _axes(len(x.shape), axis)
     kept = tuple(i for i in range(len(x.shape)) if i not in axes)
     rows = xp.permute_dims(x, kept + axes)  # the reduced axes last, and as one
-    others = xp.reshape(_product_of_others(xp, xp.reshape(rows, (_count(x.shape, kept), -1))), rows.shape)
+    others = xp.reshape(
+        _product_of_others(xp, xp.reshape(rows, (_count(x.shape, kept), _count(x.shape, axes)))), rows.shape
+    )
     back = tuple((kept + axes).index(i) for i in range(len(x.shape)))
     return g * xp.permute_dims(others, back)
 
@@ -182,3 +188,39 @@ def _cumulative_sum(g: Array, xp: Any, axis: int | None, include_initial: bool) 
 cumulative_sum.vjp(x=_cumulative_sum)
 cumulative_sum.example((3,))
 cumulative_sum.example((2, 3), axis=0, include_initial=True)
+
+
+@primitive
+def cumulative_prod(
+    xp: Any, x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Array:
+    """Running products along ``axis``: outⱼ = x₀ ⋯ xⱼ. The derivative is right also where elements are 0."""
+    return xp.cumulative_prod(x, axis=axis, dtype=as_dtype(xp, dtype), include_initial=include_initial)
+
+
+def _cumulative_prod(g: Array, xp: Any, x: Array, axis: int | None, include_initial: bool) -> Array:
+    # d outⱼ / d xᵢ = (x₀ ⋯ xᵢ₋₁) (xᵢ₊₁ ⋯ xⱼ) for j ≥ i: what comes before i, times Rᵢ = Σⱼ gⱼ xᵢ₊₁ ⋯ xⱼ, which obeys
+    # Rᵢ = gᵢ + xᵢ₊₁ Rᵢ₊₁. The recurrence is solved for spans that double: log n steps instead of n, and no division.
+    axis = (axis or 0) % len(x.shape)
+    along = (slice(None),) * axis
+    n = x.shape[axis]
+    if include_initial:
+        g = g[(*along, slice(1, None), ...)]
+    before = xp.cumulative_prod(x, axis=axis, include_initial=True)[(*along, slice(0, n), ...)]
+
+    def ahead(y: Array, span: int) -> Array:
+        """y moved ``span`` places towards the front, zeros following."""
+        moved = y[(*along, slice(span, None), ...)]
+        return xp.concat([moved, xp.zeros_like(y[(*along, slice(0, span), ...)])], axis=axis)
+
+    total, factor, span = g, ahead(x, 1), 1
+    while span < n:
+        total = total + factor * ahead(total, span)
+        factor = factor * ahead(factor, span)
+        span *= 2
+    return before * total
+
+
+cumulative_prod.vjp(x=_cumulative_prod)
+cumulative_prod.example((4,))
+cumulative_prod.example((5, 2), axis=0, include_initial=True)

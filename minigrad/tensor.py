@@ -300,7 +300,17 @@ class Tensor:
         return values.copy() if copy else values
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"minigrad follows the Array API standard 2024.12, not {api_version!r}")
         return mg
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self._node is not None:
+            raise RuntimeError("a Tensor in a graph cannot be exported: its gradient would be lost; detach() first")
+        return self._data.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._data.__dlpack_device__()
 
     def __bool__(self) -> bool:
         return bool(self.item())

@@ -28,7 +28,12 @@ from .autodiff import (
     recorded,
 )
 from .backend import describe, namespace_of
+from .elementwise import alias
 from .tensor import Tensor
+
+__all__ = [
+    "checkpoint", "grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp",
+]  # fmt: skip
 
 Tree = Any  #: a Tensor, or nested lists, tuples and dicts of Tensors
 Function = Callable[..., Any]
@@ -72,7 +77,7 @@ def _inputs(name: str, tree: Tree) -> tuple[Tree, list[Tensor]]:
         x = value if type(value) is Tensor else mg.asarray(value)
         if not mg.isdtype(x.dtype, ("real floating", "complex floating")):
             raise TypeError(f"{name}: expected floating-point arguments to differentiate by, got {describe(x._data)}")
-        fresh.append(mg.alias(x) if x.requires_grad else Tensor._make(x._data, Leaf(x._data), x._share_memory()))
+        fresh.append(alias(x) if x.requires_grad else Tensor._make(x._data, Leaf(x._data), x._share_memory()))
     return rebuild(tree, fresh), fresh
 
 

@@ -1,11 +1,18 @@
-"""Utility functions: tests over axes. They answer yes or no and have no derivative."""
+"""Utility functions: tests over axes, which answer yes or no and have no derivative, and differences."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import minigrad as mg
+
 from .autodiff import primitive
 from .backend import Array
+from .tensor import Tensor
+
+__all__ = [
+    "all", "any", "diff",
+]  # fmt: skip
 
 
 @primitive
@@ -18,3 +25,17 @@ def all(xp: Any, x: Array, /, *, axis: int | tuple[int, ...] | None = None, keep
 def any(xp: Any, x: Array, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
     """Whether any element is true. No derivative."""
     return xp.any(x, axis=axis, keepdims=keepdims)
+
+
+def diff(
+    x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = None, append: Array | None = None
+) -> Tensor:
+    """The n-th differences xᵢ₊₁ - xᵢ along ``axis``, of x with ``prepend`` before and ``append`` after it."""
+    parts = [mg.asarray(part) for part in (prepend, x, append) if part is not None]
+    y = mg.concat(parts, axis=axis) if len(parts) > 1 else parts[0]
+    if n < 0:
+        raise ValueError(f"diff: expected n >= 0, got {n}")
+    along = (slice(None),) * (axis % y.ndim)
+    for _ in range(n):
+        y = y[(*along, slice(1, None), ...)] - y[(*along, slice(None, -1), ...)]
+    return y

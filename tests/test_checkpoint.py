@@ -60,7 +60,7 @@ def test_every_type_comes_back(tmp_path: Path, dtype: str) -> None:
 
 
 def test_memory_layout_does_not_matter(tmp_path: Path) -> None:
-    """safetensors alone would scramble all of these, or fail on them."""
+    """Without its copies, `save` would scramble all of these, or fail on them."""
     array = numpy.arange(24.0).reshape(2, 3, 4)
     views = {
         "transposed": array.T,
@@ -149,7 +149,8 @@ def test_rng_goes_on_where_it_was(tmp_path: Path) -> None:
 )
 def test_a_bad_rng_is_refused(change: dict[str, Any]) -> None:
     state = rng_to_json(Random(0))
-    for data in (state | change, [], None, "rng", {}):
+    damaged: list[Any] = [state | change, [], None, "rng", {}]
+    for data in damaged:
         with pytest.raises(CheckpointError, match=r"^not the state of a random generator \(.*\)$"):
             rng_from_json(data)
 

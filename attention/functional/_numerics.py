@@ -1,0 +1,53 @@
+"""What the operations share: which precision they compute in, and how a softmax is shifted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import minigrad as mg
+from minigrad.backend import Array, dtype_name, namespace_of
+
+
+def library(x: Array) -> Any:
+    """The namespace of the library that holds the values of an array or Tensor: where its dtypes and constants are."""
+    return namespace_of(x.data if isinstance(x, mg.Tensor) else x)
+
+
+def widen(xp: Any, x: Array) -> Array:
+    """x in the precision to compute in: float16 and bfloat16 as float32, float32 and float64 as they are."""
+    if not mg.isdtype(x.dtype, "real floating"):
+        raise TypeError(f"expected a real floating-point array, got {dtype_name(x.dtype)} {tuple(x.shape)}")
+    return xp.astype(x, library(x).float32) if dtype_name(x.dtype) in ("float16", "bfloat16") else x
+
+
+def narrow(xp: Any, x: Array, like: Array) -> Array:
+    """The result of a computation in the dtype of the argument ``like``: the end of what `widen` begins."""
+    return x if x.dtype == like.dtype else xp.astype(x, like.dtype)
+
+
+def shift(xp: Any, x: Array, axis: int) -> Array:
+    """The number to subtract from x along ``axis`` before `exp`, so that nothing overflows: the maximum.
+
+    A maximum that is infinite would make inf − inf of it. Where all is −inf, nothing needs a shift, so it is 0: each
+    e⁻ⁱⁿᶠ is then 0. Where there is +inf, the result is NaN in any case, and the shift says so.
+    """
+    if x.shape[axis] == 0:
+        return xp.sum(x, axis=axis, keepdims=True)  # of nothing: 0
+    m = xp.max(x, axis=axis, keepdims=True)
+    return xp.where(m == -math.inf, 0.0, xp.where(m == math.inf, math.nan, m))
+
+
+def one_for_zero(xp: Any, x: Array) -> Array:
+    """x with 1 in place of 0: a sum of exponentials of nothing, made safe to divide by and to take the logarithm of."""
+    return xp.where(x == 0, 1.0, x)
+
+
+def rows(xp: Any, x: Array) -> Array:
+    """x of shape (…, d) as a matrix (n, d): every vector along the last axis a row."""
+    return xp.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+def sum_rows(xp: Any, x: Array) -> Array:
+    """Σ over all axes but the last: the gradient of a vector that was used at every position."""
+    return xp.sum(rows(xp, x), axis=0)

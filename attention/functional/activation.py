@@ -1,0 +1,146 @@
+"""Activation functions: gelu, silu, relu, and the error function that gelu is made of."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from minigrad import keep, primitive
+from minigrad.autodiff import Kept
+from minigrad.backend import Array, dtype_name
+
+from ._numerics import narrow, widen
+
+
+@primitive
+def relu(xp: Any, x: Array, /) -> Array:
+    """max(x, 0). dx = g where x > 0, else 0 (also at 0 itself)."""
+    return xp.maximum(x, 0)
+
+
+relu.vjp(x=lambda g, xp, out: xp.where(out > 0, g, xp.zeros_like(g)))
+relu.example((2, 3), low=0.1, high=2)
+relu.example((2, 3), low=-2, high=-0.1)
+
+
+@primitive
+def silu(xp: Any, x: Array, /) -> Kept:
+    """y = x s with the sigmoid s = 1 / (1 + e⁻ˣ), also known as swish.
+
+    (S. Elfwing, E. Uchibe, K. Doya, 2017, arXiv:1702.03118.)
+
+    Derivation. ds = e⁻ˣ / (1 + e⁻ˣ)² dx = s (1 − s) dx, so dy = (s + x s (1 − s)) dx and dx = g s (1 + x (1 − s)).
+    """
+    wide = widen(xp, x)
+    e = xp.exp(-xp.abs(wide))  # not above 1; s is 1/(1 + e) to the right of 0 and e/(1 + e) to the left
+    s = xp.where(wide < 0, e, 1.0) / (1 + e)
+    return keep(narrow(xp, wide * s, x), s=s)
+
+
+silu.vjp(x=lambda g, xp, x, s: g * s * (1 + x * (1 - s)))
+silu.example((2, 3))
+
+
+@primitive
+def gelu(xp: Any, x: Array, /, *, approximate: str = "none") -> Kept:
+    """y = x Φ(x) with Φ the distribution function of a normal variable.
+
+    (D. Hendrycks, K. Gimpel, "Gaussian Error Linear Units", 2016, arXiv:1606.08415.)
+
+    ``approximate="none"``: Φ(x) = (1 + erf(x/√2)) / 2, whose derivative is φ(x) = exp(−x²/2) / √(2π).
+    ``approximate="tanh"``: Φ(x) = (1 + tanh u) / 2 with u = √(2/π) (x + 0.044715 x³), as in GPT-2; its derivative is
+    φ(x) = (1 − tanh² u) u′/2 = 2 Φ (1 − Φ) u′ with u′ = √(2/π) (1 + 3 · 0.044715 x²).
+
+    Derivation. dy = Φ dx + x dΦ, so dx = g (Φ + x φ), with the Φ that the forward pass kept.
+    """
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"expected approximate='none' or 'tanh', got {approximate!r}")
+    wide = widen(xp, x)
+    Phi = erf.raw(xp)(wide * math.sqrt(1 / 2)) if approximate == "none" else xp.tanh(_u(wide))
+    Phi += 1
+    Phi *= 0.5
+    return keep(narrow(xp, wide * Phi, x), Phi=Phi)
+
+
+def _u(x: Array) -> Array:
+    return x * (math.sqrt(2 / math.pi) + math.sqrt(2 / math.pi) * 0.044715 * (x * x))
+
+
+def _gelu(g: Array, xp: Any, x: Array, Phi: Array, approximate: str) -> Array:
+    x = widen(xp, x)
+    if approximate == "none":
+        phi = xp.exp(-0.5 * (x * x)) * (1 / math.sqrt(2 * math.pi))
+    else:
+        du = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * (x * x))
+        phi = 2 * Phi * (1 - Phi) * du
+    return g * (Phi + x * phi)
+
+
+gelu.vjp(x=_gelu)
+gelu.example((2, 3))
+gelu.example((2, 3), approximate="tanh")
+
+
+@primitive
+def erf(xp: Any, x: Array, /) -> Array:
+    """The error function (2/√π) ∫₀ˣ exp(−t²) dt. d = (2/√π) exp(−x²) dx.
+
+    The standard has no such function. A namespace that has one is asked; else it is computed from rational
+    approximations, to the last bit or two of float64 and float32.
+    """
+    wide = widen(xp, x)
+    if hasattr(xp, "erf"):
+        return xp.erf(x)
+    return narrow(xp, _erf64(xp, wide) if dtype_name(wide.dtype) == "float64" else _erf32(xp, wide), x)
+
+
+erf.vjp(x=lambda g, xp, x: g * xp.exp(-(x * x)) * (2 / math.sqrt(math.pi)))
+erf.example((2, 3))
+
+# S. L. Moshier, Cephes Math Library 2.2, ndtr.c, 1992; highest power first.
+# |x| < 1: erf(x) = x T(x²) / U(x²).   1 ≤ x: erf(x) = 1 − exp(−x²) P(x) / Q(x).
+_T = (9.60497373987051638749e0, 9.00260197203842689217e1, 2.23200534594684319226e3, 7.00332514112805075473e3,
+      5.55923013010394962768e4)  # fmt: skip
+_U = (1.0, 3.35617141647503099647e1, 5.21357949780152679795e2, 4.59432382970980127987e3, 2.26290000613890934246e4,
+      4.92673942608635921086e4)  # fmt: skip
+_P = (2.46196981473530512524e-10, 5.64189564831068821977e-1, 7.46321056442269912687e0, 4.86371970985681366614e1,
+      1.96520832956077098242e2, 5.26445194995477358631e2, 9.34528527171957607540e2, 1.02755188689515710272e3,
+      5.57535335369399327526e2)  # fmt: skip
+_Q = (1.0, 1.32281951154744992508e1, 8.67072140885989742329e1, 3.54937778887819891062e2, 9.75708501743205489753e2,
+      1.82390916687909736289e3, 2.24633760818710981792e3, 1.65666309194161350182e3,
+      5.57535340817727675546e2)  # fmt: skip
+
+# The float32 of Eigen 3.4 (generic_fast_erf_float): erf(x) = x A(x²) / B(x²) for |x| ≤ 3.83, beyond which it is ±1.
+_A = (0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861, 0.18520832239976145, 1.128379143519084)
+_B = (-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885, 0.014070470171167667,
+      0.11098505178285362, 0.49746925110067538, 1.0)  # fmt: skip
+
+
+def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
+    """By Horner's rule; the highest power comes first."""
+    first, second, *rest = coefficients
+    y = x * first
+    y += second
+    for c in rest:
+        y *= x
+        y += c
+    return y
+
+
+def _erf64(xp: Any, x: Array) -> Array:
+    z = xp.minimum(xp.abs(x), 6.0)  # 1 − erf(6) is 2e-17
+    zz = z * z
+    tail = xp.exp(-zz)
+    tail *= _polynomial(z, _P)
+    tail /= _polynomial(z, _Q)
+    small = x * _polynomial(zz, _T)
+    small /= _polynomial(zz, _U)
+    return xp.where(z < 1, small, xp.sign(x) * (1 - tail))
+
+
+def _erf32(xp: Any, x: Array) -> Array:
+    z = xp.clip(x, -3.832506856900711, 3.832506856900711)
+    zz = z * z
+    z *= _polynomial(zz, _A)
+    z /= _polynomial(zz, _B)
+    return z

@@ -1,0 +1,46 @@
+"""linear: the affine map that every layer is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minigrad import primitive
+from minigrad.backend import Array
+
+from ._numerics import narrow, rows, sum_rows, widen
+
+
+@primitive
+def linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """y = x W + b: for x of shape (…, in), ``weight`` (in, out) and ``bias`` (out,), y is of shape (…, out).
+
+    Vectors are rows, as in the papers; PyTorch's ``weight`` is the transpose of this one.
+
+    Derivation. With the positions as the rows of a matrix, Y = X W + 1bᵀ and dY = dX W + X dW + 1dbᵀ. With G the
+    gradient of Y, tr(Gᵀ dY) = tr(W Gᵀ dX) + tr(Gᵀ X dW) + (Gᵀ1)ᵀ db, so
+
+        dX = G Wᵀ,   dW = Xᵀ G,   db = Σ over the rows of G.
+    """
+    if len(weight.shape) != 2 or len(x.shape) == 0 or x.shape[-1] != weight.shape[0]:
+        raise ValueError("expected x of shape (…, in) and weight of shape (in, out)")
+    if bias is not None and bias.shape != weight.shape[1:]:
+        raise ValueError(f"expected bias of shape {tuple(weight.shape[1:])}, the width of weight")
+    y = xp.matmul(rows(xp, widen(xp, x)), widen(xp, weight))
+    if bias is not None:
+        y += xp.astype(bias, y.dtype, copy=False)
+    return narrow(xp, xp.reshape(y, x.shape[:-1] + weight.shape[1:]), x)
+
+
+def _linear_x(g: Array, xp: Any, weight: Array, x_shape: tuple[int, ...]) -> Array:
+    G, W = rows(xp, widen(xp, g)), widen(xp, weight)
+    return xp.reshape(xp.matmul(G, xp.matrix_transpose(W)), x_shape)
+
+
+def _linear_weight(g: Array, xp: Any, x: Array) -> Array:
+    G, X = rows(xp, widen(xp, g)), rows(xp, widen(xp, x))
+    return xp.matmul(xp.matrix_transpose(X), G)
+
+
+linear.vjp(x=_linear_x, weight=_linear_weight, bias=lambda g, xp: sum_rows(xp, widen(xp, g)))
+linear.example((2, 2, 3), (3, 4), (4,))
+linear.example((3,), (3, 2))

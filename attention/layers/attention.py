@@ -1,0 +1,249 @@
+"""Attention: a single head as it is published, for one sequence or two, and the multi-head layer of Transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import minigrad as mg
+from minigrad import Tensor
+from minigrad.backend import dtype_name
+from minigrad.random import Generator
+
+from .. import functional as F
+from .embedding import RotaryPositions
+from .linear import Linear
+from .module import Module, expect_width, without_padding
+
+Cache = dict[Module, tuple[Tensor, Tensor]]
+"""The keys and values that each attention layer has computed so far, for writing one token at a time."""
+
+
+class SelfAttention(Module):
+    """One head of self-attention: each position of X reads from every position of X.
+
+        Q = XW_q,    K = XW_k,    V = XW_v,    Y = softmax(QKᵀ/√d_head) V
+
+    Vaswani et al. (2017), equation 1. X is (..., T, d), each W (d, d_head), hence 3·d·d_head parameters, and Y is
+    (..., T, d_head). With ``is_causal``, a position reads from itself and earlier ones only.
+
+    That W_q and W_k are two matrices is what makes attention directed: with one, the scores QKᵀ would be symmetric, and
+    word i could not look at word j without being looked at in the same measure.
+
+    Examples
+    --------
+    >>> head = SelfAttention(d=6, d_head=2)
+    >>> head(mg.ones((5, 6))).shape, head.parameter_count()
+    ((5, 2), 36)
+    """
+
+    def __init__(self, d: int, d_head: int, dtype: Any = "float32", generator: Generator | None = None) -> None:
+        self.query = Linear(d, d_head, False, dtype, generator)
+        self.key = Linear(d, d_head, False, dtype, generator)
+        self.value = Linear(d, d_head, False, dtype, generator)
+
+    def __call__(self, x: Tensor, is_causal: bool = False) -> Tensor:
+        query, key, value = self.query(x), self.key(x), self.value(x)
+        y: Tensor = F.scaled_dot_product_attention(query, key, value, is_causal=is_causal)
+        return y
+
+
+class CrossAttention(Module):
+    """One head of cross-attention: each position of the target X reads from every position of the source S.
+
+        Q = XW_q,    K = SW_k,    V = SW_v,    Y = softmax(QKᵀ/√d_head) V
+
+    Vaswani et al. (2017), section 3.2.3. X is (..., T, d), S is (..., T_s, d_source), and Y is (..., T, d_head).
+
+    Examples
+    --------
+    >>> head = CrossAttention(d=6, d_head=2, d_source=3)
+    >>> head(mg.ones((5, 6)), mg.ones((7, 3))).shape
+    (5, 2)
+    """
+
+    def __init__(
+        self,
+        d: int,
+        d_head: int,
+        d_source: int | None = None,
+        dtype: Any = "float32",
+        generator: Generator | None = None,
+    ) -> None:
+        d_source = d if d_source is None else d_source
+        self.query = Linear(d, d_head, False, dtype, generator)
+        self.key = Linear(d_source, d_head, False, dtype, generator)
+        self.value = Linear(d_source, d_head, False, dtype, generator)
+
+    def __call__(self, x: Tensor, source: Tensor) -> Tensor:
+        y: Tensor = F.scaled_dot_product_attention(self.query(x), self.key(source), self.value(source))
+        return y
+
+
+class MultiHeadAttention(Module):
+    """Several heads side by side, each of width d_head = d_model / num_heads, and a projection of their outputs.
+
+        head_h = softmax(Q_h K_hᵀ/√d_head) V_h,    Y = [head_1 … head_H] W_o
+
+    Vaswani et al. (2017), section 3.2.2; Q_h, K_h and V_h are columns of XW_q, SW_k and SW_v, so that a single product
+    serves all heads. Without biases that is 4·d_model² parameters.
+
+    Parameters
+    ----------
+    d_model, num_heads
+        The width of x and of the output, and the number of heads, which divides it.
+    d_source
+        The width of the source, where it differs.
+    num_kv_heads
+        Fewer heads for keys and values than for queries, each serving a group of these: Ainslie et al., "GQA" (2023).
+    bias
+        Whether the four projections have one.
+    dropout
+        The probability, in training, with which an attention weight is dropped.
+    rotary
+        Positions for queries and keys, of width d_head, for self-attention.
+
+    Examples
+    --------
+    >>> attend = MultiHeadAttention(8, 2, bias=False)
+    >>> y, weights = attend(mg.ones((3, 5, 8)), is_causal=True, return_weights=True)
+    >>> y.shape, weights.shape, attend.parameter_count()
+    ((3, 5, 8), (3, 2, 5, 5), 256)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        d_source: int | None = None,
+        num_kv_heads: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        rotary: RotaryPositions | None = None,
+        dtype: Any = "float32",
+        generator: Generator | None = None,
+    ) -> None:
+        d_source = d_model if d_source is None else d_source
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        if num_heads < 1 or d_model % num_heads:
+            raise ValueError(f"MultiHeadAttention: num_heads={num_heads} does not divide d_model={d_model}")
+        if num_kv_heads < 1 or num_heads % num_kv_heads:
+            raise ValueError(f"MultiHeadAttention: num_kv_heads={num_kv_heads} does not divide num_heads={num_heads}")
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"MultiHeadAttention: expected dropout between 0 and 1, got {dropout}")
+        d_head = d_model // num_heads
+        self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
+        self.dropout = dropout
+        self.generator = generator
+        self.rotary = rotary
+        self.query = Linear(d_model, d_model, bias, dtype, generator)
+        self.key = Linear(d_source, num_kv_heads * d_head, bias, dtype, generator)
+        self.value = Linear(d_source, num_kv_heads * d_head, bias, dtype, generator)
+        self.output = Linear(d_model, d_model, bias, dtype, generator)
+
+    def __call__(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        mask: Any = None,
+        source_mask: Any = None,
+        attn_mask: Any = None,
+        is_causal: bool = False,
+        cache: Cache | None = None,
+        return_weights: bool = False,
+    ) -> Any:
+        """Self-attention in x, or cross-attention from x to ``source``.
+
+        Parameters
+        ----------
+        x
+            (..., T, d_model): where the queries come from; in self-attention the keys and values too.
+        source
+            (..., T_s, d_source): where keys and values come from in cross-attention.
+        mask, source_mask
+            (..., T) and (..., T_s), boolean, True = real: what is padding in x and in the source. Whatever stands
+            there, NaN included, reaches neither the output nor a gradient. Output rows at padding are zero.
+        attn_mask
+            Which query may attend to which key: boolean, True = may, or a number to add to the score. Of a shape that
+            broadcasts to (..., num_heads, T, T_s).
+        is_causal
+            Self-attention from each position to itself and earlier ones only.
+        cache
+            Remembers keys and values from call to call. In self-attention x is then what is new: first a prompt,
+            afterwards one token at a time. In cross-attention the source is looked at in the first call only.
+        return_weights
+            Return (output, weights), with the weights of shape (..., num_heads, T, T_s).
+
+        Raises
+        ------
+        ValueError
+            For widths and masks that do not fit.
+        """
+        memory, key_mask = (x, mask) if source is None else (source, source_mask)
+        expect_width("MultiHeadAttention", x, self.query.weight.shape[0])
+        expect_width("MultiHeadAttention", memory, self.key.weight.shape[0], "source")
+        if source is None and source_mask is not None:
+            raise ValueError("MultiHeadAttention: source_mask without a source; self-attention takes mask")
+        if source is not None and is_causal:
+            raise ValueError("MultiHeadAttention: is_causal is for self-attention, here is a source")
+        if source is None and cache is not None and mask is not None:
+            raise ValueError("MultiHeadAttention: mask and cache do not go together in self-attention")
+
+        x = without_padding(x, mask, "MultiHeadAttention")
+        memory = x if source is None else without_padding(source, source_mask, "MultiHeadAttention")
+        query = _split(self.query(x), self.num_heads)
+        known = None if cache is None else cache.get(self)
+        if source is not None and known is not None:
+            key, value = known
+        else:
+            key, value = _split(self.key(memory), self.num_kv_heads), _split(self.value(memory), self.num_kv_heads)
+            if self.rotary is not None and source is None:
+                offset = 0 if known is None else known[0].shape[-2]
+                query, key = self.rotary(query, offset), self.rotary(key, offset)
+            if known is not None:
+                if x.shape[-2] != 1:
+                    raise ValueError(f"MultiHeadAttention: after a prompt one token at a time, got {x.shape[-2]}")
+                key, value = mg.concat([known[0], key], axis=-2), mg.concat([known[1], value], axis=-2)
+                is_causal = False  # the last token may attend to all
+        if cache is not None:
+            cache[self] = key, value
+
+        attended = F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            _both(key_mask, attn_mask),
+            self.dropout if self.training else 0.0,
+            is_causal,
+            enable_gqa=self.num_kv_heads != self.num_heads,
+            return_weights=return_weights,
+            generator=self.generator,
+        )
+        y, weights = attended if return_weights else (attended, None)
+        y = without_padding(self.output(_join(y)), mask, "MultiHeadAttention")
+        return (y, weights) if return_weights else y
+
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    """(..., T, heads · d_head) as (..., heads, T, d_head)."""
+    separate: Tensor = mg.moveaxis(mg.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads)), -2, -3)
+    return separate
+
+
+def _join(x: Tensor) -> Tensor:
+    """(..., heads, T, d_head) as (..., T, heads · d_head)."""
+    *batch, heads, length, d_head = x.shape
+    joined: Tensor = mg.reshape(mg.moveaxis(x, -3, -2), (*batch, length, heads * d_head))
+    return joined
+
+
+def _both(key_mask: Any, attn_mask: Any) -> Any:
+    """One mask that allows what both allow: keys of shape (..., T_s), pairs (..., T, T_s)."""
+    if key_mask is None:
+        return attn_mask
+    allowed = key_mask[..., None, None, :]  # the same keys for all heads and all queries
+    if attn_mask is None:
+        return allowed
+    if dtype_name(attn_mask.dtype) == "bool":
+        return mg.logical_and(allowed, attn_mask)
+    return mg.where(allowed, attn_mask, -mg.inf)

@@ -1,0 +1,147 @@
+"""Blocks: attention and a feed-forward network, each inside a residual connection with a normalisation.
+
+Where the normalisation stands makes two kinds of block:
+
+    post    y = norm(x + f(x))    Vaswani et al. (2017): deep stacks need a slow warm-up of the learning rate
+    pre     y = x + f(norm(x))    Xiong et al., "On layer normalization in the Transformer architecture" (2020):
+                                  gradients reach every layer undiminished; a last norm after the stack is due
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from minigrad import Tensor
+from minigrad.random import Generator
+
+from .. import functional as F
+from .attention import Cache, MultiHeadAttention
+from .linear import Dropout, FeedForward, LayerNorm
+from .module import Module, without_padding
+
+
+class Residual(Module):
+    """A residual connection: ``y = leave(x, f(enter(x)))`` is x + f(norm(x)) or norm(x + f(x)), with dropout on f.
+
+    Examples
+    --------
+    >>> import minigrad as mg
+    >>> residual = Residual(4, norm="pre", dropout=0.0)
+    >>> x = mg.ones((3, 4))
+    >>> residual.leave(x, F.relu(residual.enter(x))).shape
+    (3, 4)
+    """
+
+    def __init__(
+        self, d: int, norm: str, dropout: float, dtype: Any = "float32", generator: Generator | None = None
+    ) -> None:
+        if norm not in ("pre", "post"):
+            raise ValueError(f"norm: expected 'pre' or 'post', got {norm!r}")
+        self.pre = norm == "pre"
+        self.norm = LayerNorm(d, dtype=dtype)
+        self.dropout = Dropout(dropout, generator)
+
+    def enter(self, x: Tensor) -> Tensor:
+        return self.norm(x) if self.pre else x
+
+    def leave(self, x: Tensor, y: Tensor) -> Tensor:
+        y = x + self.dropout(y)
+        return y if self.pre else self.norm(y)
+
+
+class EncoderBlock(Module):
+    """Self-attention, then the feed-forward network. With ``is_causal`` it is the block of decoder-only models.
+
+    x is (..., T, d_model), and so is the result. ``mask`` of shape (..., T), True = real, says what is padding: nothing
+    of it reaches another position or a gradient. For ``cache`` see `MultiHeadAttention`. Dropout is on the attention
+    weights and on both outputs before they are added.
+
+    Examples
+    --------
+    >>> import minigrad as mg
+    >>> EncoderBlock(8, num_heads=2)(mg.ones((3, 5, 8))).shape
+    (3, 5, 8)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        d_ff: int | None = None,
+        dropout: float = 0.0,
+        norm: str = "pre",
+        activation: Callable[[Tensor], Tensor] = F.relu,
+        dtype: Any = "float32",
+        generator: Generator | None = None,
+    ) -> None:
+        self.attention = MultiHeadAttention(d_model, num_heads, dropout=dropout, dtype=dtype, generator=generator)
+        self.attention_residual = Residual(d_model, norm, dropout, dtype, generator)
+        self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dtype=dtype, generator=generator)
+        self.feed_forward_residual = Residual(d_model, norm, dropout, dtype, generator)
+
+    def __call__(self, x: Tensor, mask: Any = None, is_causal: bool = False, cache: Cache | None = None) -> Tensor:
+        x = without_padding(x, mask, "EncoderBlock")
+        y = self.attention(self.attention_residual.enter(x), mask=mask, is_causal=is_causal, cache=cache)
+        x = self.attention_residual.leave(x, y)
+        y = self.feed_forward(self.feed_forward_residual.enter(x))
+        return self.feed_forward_residual.leave(x, y)
+
+
+class DecoderBlock(Module):
+    """Causal self-attention in the target, cross-attention to the source, then the feed-forward network.
+
+    x is (..., T, d_model), the source (..., T_s, d_model), and the result (..., T, d_model); with ``return_weights`` it
+    comes with the weights of the cross-attention, (..., num_heads, T, T_s). Masks, cache and dropout are those of
+    `EncoderBlock`.
+
+    Examples
+    --------
+    >>> import minigrad as mg
+    >>> DecoderBlock(8, num_heads=2)(mg.ones((3, 5, 8)), mg.ones((3, 7, 8))).shape
+    (3, 5, 8)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        d_ff: int | None = None,
+        dropout: float = 0.0,
+        norm: str = "pre",
+        activation: Callable[[Tensor], Tensor] = F.relu,
+        dtype: Any = "float32",
+        generator: Generator | None = None,
+    ) -> None:
+        self.attention = MultiHeadAttention(d_model, num_heads, dropout=dropout, dtype=dtype, generator=generator)
+        self.attention_residual = Residual(d_model, norm, dropout, dtype, generator)
+        self.cross_attention = MultiHeadAttention(d_model, num_heads, dropout=dropout, dtype=dtype, generator=generator)
+        self.cross_attention_residual = Residual(d_model, norm, dropout, dtype, generator)
+        self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dtype=dtype, generator=generator)
+        self.feed_forward_residual = Residual(d_model, norm, dropout, dtype, generator)
+
+    def __call__(
+        self,
+        x: Tensor,
+        source: Tensor,
+        mask: Any = None,
+        source_mask: Any = None,
+        cache: Cache | None = None,
+        return_weights: bool = False,
+    ) -> Any:
+        x = without_padding(x, mask, "DecoderBlock")
+        y = self.attention(self.attention_residual.enter(x), mask=mask, is_causal=True, cache=cache)
+        x = self.attention_residual.leave(x, y)
+        y = self.cross_attention(
+            self.cross_attention_residual.enter(x),
+            source,
+            mask=mask,
+            source_mask=source_mask,
+            cache=cache,
+            return_weights=return_weights,
+        )
+        y, weights = y if return_weights else (y, None)
+        x = self.cross_attention_residual.leave(x, y)
+        y = self.feed_forward(self.feed_forward_residual.enter(x))
+        x = self.feed_forward_residual.leave(x, y)
+        return (x, weights) if return_weights else x

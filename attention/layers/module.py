@@ -1,0 +1,191 @@
+"""Module: plain data that owns parameters, and the few things that every model needs to do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+import minigrad as mg
+from minigrad import Tensor
+from minigrad.backend import device_of, dtype_name, namespace_of, to_numpy
+from minigrad.random import Generator
+
+
+class Module:
+    """Base of all layers and models: an object whose attributes are its parameters, its settings and other Modules.
+
+    A parameter is a Tensor that requires a gradient, held as an attribute of a Module, or in a list or dict there. Its
+    name is the path to it, as in PyTorch: ``"blocks.0.attention.query.weight"``. One that is reached by two paths
+    (tied weights) is one parameter, under the name of the first. There is nothing to call in ``__init__``.
+
+    Examples
+    --------
+    >>> class Affine(Module):
+    ...     def __init__(self, d: int) -> None:
+    ...         self.scale = mg.Tensor([1.0] * d, requires_grad=True)
+    ...         self.shift = mg.Tensor([0.0] * d, requires_grad=True)
+    ...     def __call__(self, x: Tensor) -> Tensor:
+    ...         return self.scale * x + self.shift
+    >>> model = Affine(3)
+    >>> [name for name, _ in model.named_parameters()], model.parameter_count()
+    (['scale', 'shift'], 6)
+    >>> model
+    Affine(scale=float64 (3,), shift=float64 (3,))
+    """
+
+    training: bool = True
+    """Whether dropout drops; see `train` and `eval`."""
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Each parameter once, with its dotted name, in the order in which ``__init__`` set the attributes."""
+        for name, value in _walk(self, "", set()):
+            if type(value) is Tensor and value.requires_grad:
+                yield name, value
+
+    def parameters(self) -> list[Tensor]:
+        """The parameters, for an optimizer."""
+        return [parameter for _, parameter in self.named_parameters()]
+
+    def parameter_count(self) -> int:
+        """The number of trainable numbers. For a model that is too large to build, see `ShapesOnly`."""
+        return sum(parameter.size for parameter in self.parameters())
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """A copy of each parameter by name, outside of any graph; ``.numpy()`` gives what a file format wants."""
+        return {name: Tensor(parameter) for name, parameter in self.named_parameters()}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Copy the values of ``state`` into the parameters: Tensors or arrays of any library, NumPy's included.
+
+        They are placed on the library and device of each parameter and cast to its dtype. With ``strict=False``, names
+        that only one side has are passed over. Raises KeyError for those otherwise, ValueError for a shape that does
+        not fit, each in one line, and before anything is changed.
+        """
+        own = dict(self.named_parameters())
+        if strict and own.keys() != state.keys():
+            missing, extra = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+            raise KeyError(f"load_state_dict: missing {missing}, not in this {type(self).__name__} {extra}")
+        both = [name for name in own if name in state]
+        wrong = [
+            f"{name} {tuple(state[name].shape)} instead of {own[name].shape}"
+            for name in both
+            if tuple(state[name].shape) != own[name].shape
+        ]
+        if wrong:
+            raise ValueError(f"load_state_dict: shapes that do not fit: {', '.join(wrong)}")
+        for name in both:
+            value, old = state[name], own[name].data
+            host = to_numpy(value.data if type(value) is Tensor else value)
+            own[name].data = namespace_of(old).asarray(host, dtype=old.dtype, device=device_of(old), copy=True)
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch dropout on (off with ``mode=False``), in this Module and all inside it; returns the Module itself."""
+        for _, value in _walk(self, "", set()):
+            if isinstance(value, Module):
+                value.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """Switch dropout off: ``train(False)``."""
+        return self.train(False)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Dropout off and nothing recorded, inside a ``with`` block: for using a model that is being trained."""
+        training = self.training
+        self.eval()
+        try:
+            with mg.no_grad():
+                yield
+        finally:
+            self.train(training)
+
+    def __repr__(self) -> str:
+        settings, inside = [], []
+        for name, value in _flat(vars(self)):
+            if type(value) is Tensor:
+                settings.append(f"{name}={dtype_name(value.dtype)} {value.shape}")
+            elif isinstance(value, Module):
+                inside.append(f"{name}: {value!r}".replace("\n", "\n  "))
+            elif isinstance(value, int | float | str) and name != "training":
+                settings.append(f"{name}={value!r}")
+        head = f"({', '.join(settings)})" if settings or not inside else ""
+        return "\n  ".join([type(self).__name__ + head, *inside])
+
+
+def _flat(items: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """What stands in nested dicts and lists, with the path to it."""
+    for key, value in items.items() if isinstance(items, dict) else enumerate(items):
+        if isinstance(value, dict | list | tuple):
+            yield from _flat(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+def _walk(module: Module, path: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """Every Tensor and Module in ``module``, itself included, once each and with its path."""
+    seen.add(id(module))
+    yield path, module
+    for name, value in _flat(vars(module), f"{path}." if path else ""):
+        if id(value) in seen:
+            continue
+        if isinstance(value, Module):
+            yield from _walk(value, name, seen)
+        elif type(value) is Tensor:
+            seen.add(id(value))
+            yield name, value
+
+
+class ShapesOnly(Generator):
+    """Stands in for a random generator and draws nothing: every number is one zero in memory, seen many times.
+
+    Layers made with it have parameters of the right shape and no memory behind them, to be counted but not used
+    (on NumPy, CuPy and PyTorch; JAX has no such views and allocates).
+
+    Examples
+    --------
+    >>> from attention.layers import MultiHeadAttention
+    >>> MultiHeadAttention(4096, 32, bias=False, generator=ShapesOnly()).parameter_count()  # 268 MB, if they were real
+    67108864
+    """
+
+    def normal(
+        self, shape: Any, mean: float = 0.0, std: float = 1.0, *, dtype: Any = None, device: Any = None
+    ) -> Tensor:
+        return self.uniform(shape, dtype=dtype, device=device)
+
+    def uniform(
+        self, shape: Any, low: float = 0.0, high: float = 1.0, *, dtype: Any = None, device: Any = None
+    ) -> Tensor:
+        zeros: Tensor = mg.broadcast_to(mg.zeros((), dtype=dtype, device=device), shape)
+        return zeros
+
+
+def parameter(values: Tensor) -> Tensor:
+    """``values`` as a parameter: a leaf that requires a gradient."""
+    values.requires_grad = True
+    return values
+
+
+def expect_width(layer: str, x: Any, width: int, what: str = "x") -> None:
+    """Raise the one-line error of a layer that was given vectors of another width than it was made for."""
+    if not x.shape or x.shape[-1] != width:
+        raise ValueError(f"{layer}: expected {what} of shape (..., {width}), got {tuple(x.shape)}")
+
+
+def without_padding(x: Tensor, mask: Any, layer: str) -> Tensor:
+    """x with zeros at padded positions, for x of shape (..., T, d) and ``mask`` of shape (..., T), True = real.
+
+    A product would not do, as 0 · NaN is NaN: neither here nor in a weight's gradient XᵀG, where the padded rows of G
+    are zero but those of X are whatever stands there. `where` lets nothing through in either direction.
+    """
+    if mask is None:
+        return x
+    if tuple(mask.shape) != tuple(x.shape[:-1]) or not mg.isdtype(mask.dtype, "bool"):
+        raise ValueError(
+            f"{layer}: expected a boolean padding mask of shape {tuple(x.shape[:-1])} (True = real), "
+            f"got {dtype_name(mask.dtype)} {tuple(mask.shape)}"
+        )
+    real: Tensor = mg.where(mask[..., None], x, 0.0)
+    return real

@@ -1,0 +1,407 @@
+"""Train the two demonstrations: a Transformer that translates pairs, and a GPT that continues text.
+
+Both are the same loop: a batch that depends on nothing but (seed, step), forward, loss, backward, clip, AdamW. So a run
+can be reproduced, and one that was stopped and resumed takes the very steps that it would have taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tqdm import tqdm
+
+import minigrad as mg
+from minigrad import Tensor, optim
+
+from . import checkpoint
+from .checkpoint import CheckpointError
+from .data import BOS, EOS, PAD, Pair, Vocabulary, date_pairs, pad, read_pairs, read_text, split_pairs
+from .functional import cross_entropy
+from .layers import Module
+from .models import GPT, Transformer
+from .plot import heatmap
+
+SAVE_EVERY = 60.0  # seconds
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run depends on; the checkpoint holds it."""
+
+    kind: str  # "dates", "pairs" or "text"
+    file: str | None = None  # of the pairs or the text; None for the built-in ones
+    seed: int = 0
+    steps: int = 1400
+    batch: int = 64
+    width: int = 64
+    heads: int = 4
+    layers: int = 1
+    context: int = 64  # how many characters a GPT sees
+    learning_rate: float = 4e-3
+    weight_decay: float = 0.01
+
+    @classmethod
+    def from_json(cls, data: Any) -> Settings:
+        """The settings that a checkpoint holds; CheckpointError for anything else."""
+        expected = {field.name for field in fields(cls)}
+        if not isinstance(data, dict) or data.keys() != expected or data["kind"] not in ("dates", "pairs", "text"):
+            raise CheckpointError("checkpoint: its settings are not those of this program")
+        return cls(**data)
+
+
+class Translation:
+    """Pairs of a source to read and a target to write, character by character, with a `Transformer`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        rng = Random(settings.seed)
+        if settings.file is None:
+            self.train, self.test = date_pairs(rng, held_out=2000, forms=1)
+        else:
+            pairs = read_pairs(settings.file)
+            sources = len({pair.source for pair in pairs})
+            if sources < 10:
+                raise ValueError(f"{settings.file}: expected at least 10 different sources, got {sources}")
+            self.train, self.test = split_pairs(pairs, min(1000, sources // 10), rng)
+        every = self.train + self.test
+        self.digest = _digest("\n".join("\t".join(pair) for pair in every))
+        self.vocabularies = {
+            "source": Vocabulary(pair.source for pair in every),
+            "target": Vocabulary(pair.target for pair in every),
+        }
+        # By length, so that a batch from one neighbourhood needs little padding.
+        self.train.sort(key=lambda pair: (len(pair.source), pair))
+        self.longest = max(len(pair.target) for pair in every) + 1
+        mg.random.seed(settings.seed)
+        self.model = translator(settings, self.vocabularies, max(*(len(pair.source) for pair in every), self.longest))
+
+    def loss(self, step: int) -> tuple[Tensor, int]:
+        """The mean loss per token of the batch of ``step``, of shape (), and the number of tokens in it."""
+        rng = Random(f"{self.settings.seed} {step}")
+        window = min(len(self.train), 32 * self.settings.batch)
+        start = rng.randrange(len(self.train)) - window // 2
+        start = min(max(start, 0), len(self.train) - window)
+        pairs = [self.train[start + rng.randrange(window)] for _ in range(self.settings.batch)]
+        source = [self.vocabularies["source"].encode(pair.source) for pair in pairs]
+        target = [self.vocabularies["target"].encode(pair.target) for pair in pairs]
+        read, written = mg.asarray(pad(source)), mg.asarray(pad([[BOS, *ids] for ids in target]))
+        logits = self.model(read, written, source_mask=read != PAD)
+        loss = cross_entropy(logits, mg.asarray(pad([[*ids, EOS] for ids in target])), ignore_index=PAD)
+        return loss, sum(map(len, source)) + sum(map(len, target))
+
+    def report(self, folder: Path) -> None:
+        """Print how the held-out sources are translated, and draw into ``folder`` where the model looks."""
+        written = translate(self.model, self.vocabularies, [pair.source for pair in self.test], self.longest)
+        right: dict[str, list[bool]] = defaultdict(list)
+        for pair, text in zip(self.test, written, strict=True):
+            right[pair.group].append(text == pair.target)
+        sample = Random(self.settings.seed).sample(range(len(self.test)), min(8, len(self.test)))
+        width = max(len(self.test[i].source) for i in sample)
+        print("\nNever seen in training:")
+        for i in sample:
+            mark = "" if written[i] == self.test[i].target else f"   wrong: {self.test[i].target}"
+            print(f"  {self.test[i].source:<{width}}  →  {written[i]}{mark}")
+        print("\nExactly right, of the held-out sources:")
+        for group in sorted(right):
+            if group:
+                print(f"  {group:<8} {_percent(right[group])}")
+        print(f"  {'all':<8} {_percent([answer for answers in right.values() for answer in answers])}")
+        picture = folder / "attention.png"
+        draw_attention(self.model, self.vocabularies, _most_telling(self.test).source, self.longest, picture)
+        print(f"\nWhere the model looks as it writes: {picture}")
+
+
+class Continuation:
+    """A text to continue, character by character, with a `GPT`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        text = read_text(settings.file)
+        self.digest = _digest(text)
+        self.vocabularies = {"text": Vocabulary([text])}
+        self.ids = self.vocabularies["text"].encode(text)
+        # The last tenth is never trained on; both parts must have room for one window.
+        self.split = len(self.ids) * 9 // 10
+        needed = 10 * (settings.context + 2)
+        if len(self.ids) < needed:
+            raise ValueError(f"{settings.file}: expected at least {needed} characters to train on, got {len(self.ids)}")
+        mg.random.seed(settings.seed)
+        self.model = continuer(settings, self.vocabularies)
+
+    def _windows(self, rng: Random, count: int, begin: int, end: int) -> tuple[Tensor, Tensor]:
+        """``count`` windows of the text between two positions: each character, and the one that follows it."""
+        length = self.settings.context
+        starts = [rng.randrange(begin, end - length) for _ in range(count)]
+        return (
+            mg.asarray([self.ids[i : i + length] for i in starts]),
+            mg.asarray([self.ids[i + 1 : i + 1 + length] for i in starts]),
+        )
+
+    def loss(self, step: int) -> tuple[Tensor, int]:
+        """The mean loss per character of the batch of ``step``, of shape (), and the number of characters in it."""
+        ids, following = self._windows(Random(f"{self.settings.seed} {step}"), self.settings.batch, 0, self.split)
+        return cross_entropy(self.model(ids), following), ids.size
+
+    def report(self, folder: Path) -> None:
+        """Print the loss on the held-out tenth of the text, and how the model continues it."""
+        ids, following = self._windows(Random(self.settings.seed), 64, self.split, len(self.ids))
+        with self.model.evaluating():
+            loss = cross_entropy(self.model(ids), following).item()
+        print(f"\nLoss on text never seen in training: {loss:.3f} nats per character")
+        print("\nThe model continues:\n")
+        prompt = self.vocabularies["text"].decode(self.ids[self.split : self.split + 20])
+        print(prompt + "".join(continue_text(self.model, self.vocabularies, prompt, 300, seed=self.settings.seed)))
+
+
+Task = Translation | Continuation
+"""What is learnt: ``model``, its ``vocabularies``, ``loss(step)`` of a batch, ``report(folder)`` of what was reached, and
+the ``digest`` of the data, to notice that a file has changed since a run began."""
+
+
+def make_task(settings: Settings) -> Task:
+    """The data and a fresh model for ``settings``."""
+    return Continuation(settings) if settings.kind == "text" else Translation(settings)
+
+
+def translator(settings: Settings, vocabularies: dict[str, Vocabulary], max_length: int) -> Transformer:
+    """The model that translates, with fresh parameters."""
+    return Transformer(
+        len(vocabularies["source"]),
+        len(vocabularies["target"]),
+        d_model=settings.width,
+        num_heads=settings.heads,
+        num_layers=settings.layers,
+        dropout=0.0,
+        max_length=max_length,
+    )
+
+
+def continuer(settings: Settings, vocabularies: dict[str, Vocabulary]) -> GPT:
+    """The model that continues, with fresh parameters."""
+    return GPT(
+        len(vocabularies["text"]),
+        d_model=settings.width,
+        num_heads=settings.heads,
+        num_layers=settings.layers,
+        context_length=settings.context,
+        dropout=0.0,
+    )
+
+
+# ------------------------------------------------------------------------------------------------ using a model
+
+
+def translate(model: Any, vocabularies: dict[str, Vocabulary], sources: Sequence[str], longest: int) -> list[str]:
+    """The model's translation of each source, the likeliest character at each place."""
+    written: list[str] = [""] * len(sources)
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    for start in range(0, len(order), 256):
+        chosen = order[start : start + 256]
+        ids = mg.asarray(pad([vocabularies["source"].encode(sources[i]) for i in chosen]))
+        rows = model.generate(ids, longest, BOS, EOS, source_mask=ids != PAD).tolist()
+        for i, row in zip(chosen, rows, strict=True):
+            written[i] = vocabularies["target"].decode(row)
+    return written
+
+
+def draw_attention(
+    model: Any, vocabularies: dict[str, Vocabulary], source: str, longest: int, path: Path | str
+) -> None:
+    """Draw where each head of the last layer looks in ``source`` while it writes each character of the target."""
+    [target] = translate(model, vocabularies, [source], longest)
+    ids = mg.asarray([vocabularies["source"].encode(source)])
+    written = mg.asarray([[BOS, *vocabularies["target"].encode(target)]])
+    with model.evaluating():
+        _, weights = model(ids, written, return_weights=True)
+    heatmap(weights[-1][0, ...], [*target, "end"], list(source), title=f"{source}  →  {target}", path=path)
+
+
+def continue_text(
+    model: GPT,
+    vocabularies: dict[str, Vocabulary],
+    prompt: str,
+    length: int,
+    temperature: float = 0.8,
+    top_k: int | None = None,
+    seed: int = 0,
+) -> Iterator[str]:
+    """``length`` characters that the model writes after ``prompt``, as they come."""
+    generator = mg.random.Generator(seed)
+    ids = vocabularies["text"].encode(prompt)
+    for _ in range(length):
+        seen = mg.asarray([ids[-model.context_length :]])
+        ids.append(model.generate(seen, 1, temperature, top_k, generator)[0, -1].item())
+        yield vocabularies["text"].decode(ids[-1:])
+
+
+# ------------------------------------------------------------------------------------------------ training
+
+
+class Stopped(Exception):
+    """Training ended before its last step, on Ctrl-C or SIGTERM. What was reached is saved."""
+
+
+def train(task: Task, folder: Path, resume: dict[str, Any] | None = None, quiet: bool = False) -> None:
+    """Train ``task``'s model up to its last step, saving a checkpoint into ``folder`` once a minute and at the end.
+
+    ``resume`` is what `load` gave of a checkpoint to go on from. Raises `Stopped` after the save that Ctrl-C asks for.
+    """
+    settings, model = task.settings, task.model
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim <= 1]
+    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
+    optimizer = optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=settings.weight_decay)
+    first = 0
+    if resume is not None:
+        first = _restore(task, optimizer, resume)
+    saved = time.monotonic()
+    with (
+        _interruptions() as interrupted,
+        tqdm(total=settings.steps, initial=first, unit="step", disable=quiet, dynamic_ncols=True) as bar,
+    ):
+        began, tokens = time.perf_counter(), 0
+        for step in range(first, settings.steps):
+            for group in optimizer.param_groups:
+                group["lr"] = optim.warmup_cosine(
+                    step, lr=settings.learning_rate, warmup_steps=settings.steps // 10, total_steps=settings.steps
+                )
+            loss, count = task.loss(step)
+            optimizer.zero_grad()
+            loss.backward()
+            optim.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            tokens += count
+            if step % 10 == 9:  # reading the loss waits for a GPU
+                rate = tokens / (time.perf_counter() - began)
+                bar.set_postfix_str(f"loss {loss.item():.4f}, {rate / 1000:.1f}k tokens/s", refresh=False)
+            bar.update()
+            last = step + 1 == settings.steps
+            if last or interrupted or time.monotonic() - saved > SAVE_EVERY:
+                save(task, optimizer, step + 1, folder)
+                saved = time.monotonic()
+            if interrupted and not last:
+                raise Stopped(f"stopped after step {step + 1} of {settings.steps}, saved in {folder}")
+
+
+@contextmanager
+def _interruptions() -> Iterator[list[int]]:
+    """A list that a first Ctrl-C or SIGTERM makes non-empty, so that a step is never cut in two; a second one ends."""
+    received: list[int] = []
+    before: dict[int, Any] = {}
+
+    def note(number: int, frame: Any) -> None:
+        received.append(number)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, note)
+    try:
+        yield received
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def save(task: Task, optimizer: optim.Optimizer, step: int, folder: Path) -> None:
+    """Save all that is needed to go on from after ``step`` steps as if nothing had happened."""
+    tensors = {f"model.{name}": value.numpy() for name, value in task.model.state_dict().items()}
+    state = optimizer.state_dict()
+    counts = {}
+    for i, values in state["state"].items():
+        counts[i] = {name: value for name, value in values.items() if type(value) is not Tensor}
+        tensors |= {f"optimizer.{i}.{name}": v.numpy() for name, v in values.items() if type(v) is Tensor}
+    meta = {
+        "settings": asdict(task.settings),
+        "vocabularies": {name: vocabulary.to_json() for name, vocabulary in task.vocabularies.items()},
+        "longest": getattr(task, "longest", None),
+        "max_length": getattr(task.model, "max_length", None),
+        "data": task.digest,
+        "step": step,
+        "random": mg.random.default.state,
+        "optimizer": {"state": counts, "param_groups": state["param_groups"]},
+    }
+    checkpoint.save(folder, tensors, meta)
+
+
+def load(folder: Path) -> dict[str, Any]:
+    """A checkpoint of `save`: its meta data, with ``settings`` and ``tensors``. One-line errors for anything else."""
+    tensors, meta = checkpoint.load(folder)
+    required = {"vocabularies", "longest", "max_length", "data", "step", "random", "optimizer", "settings"}
+    if meta.keys() != required:
+        raise CheckpointError(f"{folder}: expected a checkpoint of `python -m attention train`, got {sorted(meta)}")
+    return {**meta, "settings": Settings.from_json(meta["settings"]), "tensors": tensors}
+
+
+def load_model(folder: Path) -> tuple[Any, dict[str, Vocabulary], dict[str, Any]]:
+    """The trained model of a checkpoint, its vocabularies, and the rest of what `load` gives."""
+    saved = load(folder)
+    try:
+        vocabularies = {name: Vocabulary.from_json(data) for name, data in saved["vocabularies"].items()}
+        if saved["settings"].kind == "text":
+            model: Module = continuer(saved["settings"], vocabularies)
+        else:
+            model = translator(saved["settings"], vocabularies, saved["max_length"])
+        _load_parameters(model, saved["tensors"])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CheckpointError(f"{folder}: damaged: {_one_line(error)}") from None
+    return model.eval(), vocabularies, saved
+
+
+def _load_parameters(model: Module, tensors: dict[str, Any]) -> None:
+    model.load_state_dict({name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")})
+
+
+def _restore(task: Task, optimizer: optim.Optimizer, saved: dict[str, Any]) -> int:
+    """Bring model, optimizer and random numbers to where a checkpoint was made; the number of steps taken so far."""
+    if saved["data"] != task.digest:
+        raise ValueError(f"cannot resume: {task.settings.file or 'the data'} is not what this run began with")
+    try:
+        _load_parameters(task.model, saved["tensors"])
+        state = saved["optimizer"]
+        for name, tensor in saved["tensors"].items():
+            kind, _, rest = name.partition(".")
+            if kind == "optimizer":
+                number, _, what = rest.partition(".")
+                state["state"][number][what] = tensor
+        optimizer.load_state_dict(state)
+        mg.random.default.state = saved["random"]
+        return int(saved["step"])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CheckpointError(f"cannot resume: damaged: {_one_line(error)}") from None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _percent(answers: Sequence[bool]) -> str:
+    return f"{100 * sum(answers) / len(answers):6.2f} %  ({sum(answers)} of {len(answers)})"
+
+
+def _most_telling(pairs: Sequence[Pair]) -> Pair:
+    """The pair for the picture: one long word, which in a date is the month's name, and not too much besides."""
+
+    def wordiness(pair: Pair) -> tuple[bool, int, Pair]:
+        words = [len(word) for word in re.findall(r"[^\W\d_]+", pair.source)]
+        long = [n for n in words if n > 2]
+        return len(long) != 1, abs(max(words, default=0) - 9), pair
+
+    return min(pairs, key=wordiness)
+
+
+__all__ = ["Settings", "Stopped", "Task", "draw_attention", "load", "load_model", "make_task", "train", "translate"]

@@ -1,0 +1,188 @@
+"""``python -m minigrad gradcheck`` checks the derivatives of every operation; ``python -m minigrad info`` tells what is here.
+
+The operations are those in `autodiff.ALL`, so a new one joins the table by being defined. Each of its examples
+(`Primitive.example`) is a row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import itertools
+import os
+import platform
+import sys
+import warnings
+from importlib import import_module, metadata
+from typing import Any
+
+import minigrad as mg
+
+from . import backend
+from .autodiff import ALL, Example, Primitive
+from .gradcheck import GradcheckError, gradcheck, gradgradcheck
+from .random import Generator
+
+# ------------------------------------------------------------------------------------------------ gradcheck
+
+
+def check_operations(only: str) -> int:
+    """Print the table of the operations that have ``only`` in their name. Returns the exit status, 1 if any fails."""
+    if importlib.util.find_spec("attention"):
+        import_module("attention.functional")  # defines its operations
+    chosen = [op for op in ALL.values() if (op.rules or op.joint) and only in op.__name__]
+    if not chosen:
+        print(f"python -m minigrad gradcheck: no operation has {only!r} in its name", file=sys.stderr)
+        return 2
+    print(f"By rule and by central differences on {_where()}: largest relative error of first and second derivatives")
+    module, examples = "", 0
+    failed: dict[str, None] = {}
+    for op in chosen:
+        if op.__module__ != module:
+            module = op.__module__
+            print(f"\n{module}")
+        for example in op.examples or [_default_example(op)]:
+            first, second, wrong = _check(op, example)
+            name = op.__name__.removeprefix("_")
+            print(
+                f"  {name:<18} {_call(example):<48} {first:>7} {second:>7}  {'FAIL' if wrong else 'pass'}", flush=True
+            )
+            for message in wrong:
+                print(f"    {message}", flush=True)
+                failed[name] = None
+            examples += 1
+    print(f"\n{len(chosen)} operations, {examples} examples: {'FAIL: ' + ', '.join(failed) if failed else 'all pass'}")
+    return 1 if failed else 0
+
+
+def _check(op: Primitive[Any], example: Example) -> tuple[str, str, list[str]]:
+    """The largest relative errors of the first and the second derivatives, as text, and what is wrong."""
+    errors, wrong = [], []
+    for check in (gradcheck, gradgradcheck):
+        try:
+            report = check(lambda *args: op(*args, **example.options), _arguments(op, example))
+            errors.append(f"{report.error:.0e}")
+        except GradcheckError as error:
+            errors.append(f"{error.error:.0e}")
+            wrong.append(str(error))
+        except Exception as error:  # a rule can do anything; the other operations shall be checked all the same
+            errors.append("-")
+            hint = "" if op.examples else f" (there may be a better call to check: {op}.example(…))"
+            wrong.append(f"{check.__name__}: {type(error).__name__}: {error}{hint}")
+    return errors[0], errors[1], wrong
+
+
+def _default_example(op: Primitive[Any]) -> Example:
+    count = len([name for name in op.names if name not in op.defaults]) + (2 if op.variadic else 0)
+    return Example(((2, 3), *[(3,)] * (count - 1)), {}, -2.0, 2.0, False)
+
+
+def _arguments(op: Primitive[Any], example: Example) -> list[Any]:
+    """The example's arguments, with arrays in place of what stands for them. The random ones require a gradient."""
+    generator = Generator(0)
+    args = []
+    for name, arg in zip(itertools.chain(op.names, itertools.repeat(op.variadic)), example.args, strict=False):
+        shape = isinstance(arg, tuple) and all(type(n) is int for n in arg)
+        if shape and (name in op.rules or op.joint is not None):
+            x = generator.uniform(arg, example.low, example.high)
+            if example.complex:
+                y = generator.uniform(arg, example.low, example.high)
+                x = mg.astype(x, "complex128") + 1j * mg.astype(y, "complex128")
+            x.requires_grad = True
+            args.append(x)
+        else:
+            args.append(arg() if callable(arg) else arg)
+    return args
+
+
+def _call(example: Example) -> str:
+    """The example as the table shows it: ``(2, 3), axis=1``."""
+    parts = [_text(arg) for arg in example.args]
+    parts += [f"{name}={_text(value)}" for name, value in example.options.items()]
+    return ", ".join(parts) + (", complex" if example.complex else "")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, slice):
+        ends = [value.start, value.stop] + [value.step] * (value.step is not None)
+        return ":".join("" if end is None else str(end) for end in ends)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))}{',' * (len(value) == 1)})"
+    if value is ...:
+        return "..."
+    return "array" if callable(value) else repr(value)
+
+
+# ------------------------------------------------------------------------------------------------ info
+
+
+def info() -> int:
+    """Print versions, backends and devices. No library is imported for it but NumPy and the backend in use."""
+    print(f"minigrad {mg.__version__}, Python {platform.python_version()}, {platform.platform()}")
+    print("\nbackends")
+    packages = metadata.packages_distributions()  # CuPy's package is cupy-cuda12x or another
+    for name, extra in backend.EXTRAS.items():
+        if backend.is_installed(name):
+            status = ", ".join(f"{package} {metadata.version(package)}" for package in dict.fromkeys(packages[name]))
+        else:
+            status = f"not installed; pip install 'minigrad-attention[{extra}]'"
+        print(f"  {name:<18} {status}")
+    print(f"\nnew arrays: {_where()} (MINIGRAD_BACKEND, MINIGRAD_DEVICE)")
+    with warnings.catch_warnings(action="ignore"):  # PyTorch deprecates devices while it lists them
+        devices = backend.current().xp.__array_namespace_info__().devices()
+    print(f"devices: {', '.join(str(device) for device in devices if device is not None)}")
+    blas = backend.NUMPY.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    threads = os.environ.get("OMP_NUM_THREADS", "not set")
+    print(f"numpy's BLAS: {blas.get('name')} {blas.get('version')}; {os.cpu_count()} CPUs, OMP_NUM_THREADS {threads}")
+    return 0
+
+
+def _where() -> str:
+    """The backend in use and its device."""
+    return f"{mg.get_backend()} {mg.zeros(1).device}"
+
+
+# ------------------------------------------------------------------------------------------------ the command line
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command. Returns the exit status: 0, 1 if a derivative is wrong, 2 if the command cannot be run."""
+    options = argparse.ArgumentParser(add_help=False)
+    default = os.environ.get("MINIGRAD_BACKEND") or "numpy"
+    options.add_argument(
+        "--backend", metavar="NAME", default=default, help=f"{', '.join(backend.EXTRAS)} (default: %(default)s)"
+    )
+    options.add_argument(
+        "--device", metavar="D", default=os.environ.get("MINIGRAD_DEVICE") or None, help="one of the library, as cuda:1"
+    )
+    parser = argparse.ArgumentParser(
+        prog="python -m minigrad", description="A tiny autograd engine: see what it can do."
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    about = "check every operation's derivatives, first and second, by finite differences"
+    table = commands.add_parser("gradcheck", parents=[options], help=about, description=about.capitalize() + ".")
+    table.add_argument("--only", metavar="TEXT", default="", help="only operations with this in their name")
+    about = "show versions, backends and devices"
+    commands.add_parser("info", parents=[options], help=about, description=about.capitalize() + ".")
+    try:
+        args = parser.parse_args(argv)
+        if args.command is None:
+            parser.print_help(sys.stderr)
+            return 2
+        with backend.use_backend(args.backend, args.device):
+            status = info() if args.command == "info" else check_operations(args.only)
+        sys.stdout.flush()
+        return status
+    except backend.BackendError as error:
+        print(f"python -m minigrad {args.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, as `| head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
+        return 141
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""Sorting functions: `sort` moves elements, so that its gradient moves back; `argsort` gives positions and has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .autodiff import primitive
+from .backend import Array
+from .indexing import put_along_axis
+
+__all__ = [
+    "argsort", "sort",
+]  # fmt: skip
+
+
+@primitive
+def argsort(xp: Any, x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
+    """The indices that sort x along ``axis``. No derivative."""
+    return xp.argsort(x, axis=axis, descending=descending, stable=stable)
+
+
+@primitive
+def sort(xp: Any, x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
+    """The elements of x in order along ``axis``. The gradient goes back to where each element stood."""
+    return xp.sort(x, axis=axis, descending=descending, stable=stable)
+
+
+def _sort(g: Array, xp: Any, x: Array, axis: int, descending: bool) -> Array:
+    order = xp.argsort(x, axis=axis, descending=descending, stable=True)
+    return put_along_axis.raw(xp)(g, order, x.shape, axis)
+
+
+sort.vjp(x=_sort)
+sort.example((3, 4))
+sort.example((3, 4), axis=0, descending=True)
