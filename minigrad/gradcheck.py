@@ -146,7 +146,7 @@ def gradgradcheck(
     """
     function, xs = _by_name("gradgradcheck", f, inputs)
     ys = function(xs)
-    cotangents = _arrays(_normal(Generator(0), _coordinates(ys)), ys)
+    cotangents = _arrays(_random(Generator(0), _coordinates(ys).size), ys)
     xs_and_vs = xs | {f"the cotangent of {name}": v for name, v in cotangents.items()}
 
     def first_order(given: Named) -> Named:
@@ -313,7 +313,7 @@ def _complex_steps(who: str, function: Callable[[Named], Named], x: Tensor, xs: 
                     f"{who}: {name} is real for complex inputs, so the function is not analytic, as the complex step "
                     "needs. Does it use abs, real, var or the like? Use method='differences'"
                 )
-        rows.append(mg.concat([mg.reshape(mg.imag(y), (-1,)) for y in ys.values()]) / eps)
+        rows.append(_coordinates({name: mg.imag(y) for name, y in ys.items()}) / eps)
     return mg.stack(rows)
 
 
@@ -327,8 +327,8 @@ def _projections(
     start = 0
     for count in counts:
         for _ in range(DIRECTIONS):
-            u, w = mg.zeros_like(x), _normal(generator, y)
-            u[start : start + count] = (_normal(generator, x) * scale)[start : start + count]
+            u, w = mg.zeros_like(x), _random(generator, y.size)
+            u[start : start + count] = scale[start : start + count] * _random(generator, count)
             above, below = x + eps * u, x - eps * u
             analytic.append(mg.sum(pulled(w) * (above - below)) / (2 * eps))  # the step as rounding has left it
             numeric.append(mg.sum(w * (f(above) - f(below))) / (2 * eps))
@@ -337,13 +337,12 @@ def _projections(
     return mg.stack(analytic)[:, None], mg.stack(numeric)[:, None], mg.stack(size)[:, None]
 
 
-def _normal(generator: Generator, like: Tensor) -> Tensor:
-    """Random numbers in the shape of ``like``, where it lives."""
-    with mg.use_backend(like.backend, like.device):
-        return generator.normal(like.shape)
+def _random(generator: Generator, size: int) -> Tensor:
+    return mg.asarray(generator._host.normal(size=size))
 
 
 # ------------------------------------------------------------------------------------------------ coordinates
+# They live on the host, where NumPy compares them: only the function and its rules run on the backend that is checked.
 
 
 def _is_complex(x: Tensor) -> bool:
@@ -354,21 +353,22 @@ def _coordinates(named: Named) -> Tensor:
     """Arrays as one vector of real numbers: a complex array's real parts, then its imaginary parts."""
     parts = []
     for x in named.values():
-        flat = mg.reshape(x, (-1,))
+        flat = mg.reshape(mg.asarray(x.numpy()), (-1,))
         parts += [mg.real(flat), mg.imag(flat)] if _is_complex(x) else [flat]
     return mg.concat(parts)
 
 
 def _arrays(vector: Tensor, like: Named) -> Named:
-    """The arrays, named and shaped as ``like``, whose coordinates these are."""
+    """The arrays whose coordinates these are, named, shaped and placed as ``like``."""
     named, start = {}, 0
     for name, x in like.items():
         flat = vector[start : start + x.size]
         start += x.size
         if _is_complex(x):
-            flat = mg.astype(flat, x.dtype) + 1j * mg.astype(vector[start : start + x.size], x.dtype)
+            flat = flat + 1j * vector[start : start + x.size]
             start += x.size
-        named[name] = mg.reshape(flat, x.shape)
+        values = mg.reshape(flat, x.shape).data
+        named[name] = mg.asarray(namespace_of(x._data).asarray(values, device=x.device, copy=True))
     return named
 
 

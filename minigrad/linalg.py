@@ -228,7 +228,8 @@ def matrix_power(x: Array, n: int, /) -> Tensor:
     if result is not None:
         return result
     identity = Tensor._make(_eye(backend.namespace_of(x._data), x.shape[-1], x._data))
-    return identity * mg.ones_like(x)
+    stack: Tensor = mg.broadcast_to(identity, x.shape)
+    return stack
 
 
 # ------------------------------------------------------------------------------------------------ decompositions

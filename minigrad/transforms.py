@@ -206,7 +206,7 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[T
     so no second set of rules is needed (J. Townsend, "A new trick for calculating Jacobian vector products", 2017).
 
     >>> jvp(lambda x: x * x, [Tensor([1.0, 2.0])], [Tensor([1.0, 10.0])])[1]
-    Tensor([ 2., 40.], dtype=float64, backend=numpy, device=cpu)
+    Tensor([ 2., 40.], dtype=float64, backend=numpy, device=cpu, op=add)
     """
     with _recording_set_to(True):
         places, inputs = _inputs("jvp", tuple(primals))
@@ -224,7 +224,7 @@ def jacobian(f: Function, argnums: int | Sequence[int] = 0) -> Function:
 
     >>> jacobian(lambda x: x * x)(Tensor([1.0, 2.0]))
     Tensor([[2., 0.],
-            [0., 4.]], dtype=float64, backend=numpy, device=cpu)
+            [0., 4.]], dtype=float64, backend=numpy, device=cpu, op=reshape)
     """
 
     @wraps(f)
@@ -257,7 +257,7 @@ def hessian(f: Function, argnums: int = 0) -> Function:
 
     >>> hessian(lambda x: mg.sum(x**3))(Tensor([1.0, 2.0]))
     Tensor([[ 6.,  0.],
-            [ 0., 12.]], dtype=float64, backend=numpy, device=cpu)
+            [ 0., 12.]], dtype=float64, backend=numpy, device=cpu, op=reshape)
     """
     return jacobian(grad(f, argnums), argnums)
 

@@ -1,0 +1,61 @@
+"""Every Python block of the README and docs/ runs, and so does every example in a docstring."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+import attention
+import minigrad
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NUMPY_ONLY = pytest.mark.skipif(
+    minigrad.get_backend() != "numpy", reason="the examples print Tensors of the default backend"
+)
+
+
+def modules():
+    for package in (minigrad, attention):
+        yield package.__name__
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            if not module.name.endswith("__main__"):
+                yield module.name
+
+
+@NUMPY_ONLY
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_blocks_of_pages_run(page, monkeypatch, capsys, tmp_path):
+    # CuPy's part is played by NumPy where there is no GPU: the code of the page is the same.
+    import numpy
+
+    monkeypatch.setitem(sys.modules, "cupy", numpy)
+    monkeypatch.setitem(minigrad.backend._LOADERS, "cupy", lambda: minigrad.backend.NUMPY)
+    monkeypatch.setattr(minigrad.backend, "is_installed", lambda name: True)
+    monkeypatch.chdir(tmp_path)
+    document = Sybil(parsers=[PythonCodeBlockParser()]).parse(page)
+    for example in document.examples():
+        example.evaluate()
+    # What a page says is printed, in a comment behind print(…), is printed.
+    expected = re.findall(r"^print\(.*\) +# (.*)$", page.read_text(), re.MULTILINE)
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+@NUMPY_ONLY
+@pytest.mark.parametrize("name", list(modules()))
+def test_docstrings(name):
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    result = doctest.testmod(importlib.import_module(name), optionflags=flags)
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name}: {target}"
