@@ -7,13 +7,15 @@ can be reproduced, and one that was stopped and resumed takes the very steps tha
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import signal
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,13 +27,20 @@ from minigrad import Tensor, optim
 
 from . import checkpoint
 from .checkpoint import CheckpointError
-from .data import BOS, EOS, PAD, Pair, Vocabulary, date_pairs, pad, read_pairs, read_text, split_pairs
+from .data import BOS, EOS, PAD, Pair, Vocabulary, date_pairs, normalise, pad, read_pairs, read_text, split_pairs
 from .functional import cross_entropy
-from .layers import Module
 from .models import GPT, Transformer
 from .plot import heatmap
 
 SAVE_EVERY = 60.0  # seconds
+LONGEST = 1024  # characters: attention takes time and memory that grow with the square of the length
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "dates": {},
+    "pairs": {},
+    "text": {"batch": 16, "width": 128, "layers": 4, "learning_rate": 2e-3},
+}
+"""The kinds of run, and where their `Settings` differ from those of the dates."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +62,15 @@ class Settings:
     @classmethod
     def from_json(cls, data: Any) -> Settings:
         """The settings that a checkpoint holds; CheckpointError for anything else."""
-        expected = {field.name for field in fields(cls)}
-        if not isinstance(data, dict) or data.keys() != expected or data["kind"] not in ("dates", "pairs", "text"):
+        usual = asdict(cls("dates"))
+        if (
+            not isinstance(data, dict)
+            or data.keys() != usual.keys()
+            or data["kind"] not in DEFAULTS
+            or not isinstance(data["file"], str | None)
+            or any(type(data[name]) is not type(value) for name, value in usual.items() if name != "file")
+            or any(value < (0 if name == "seed" else 1) for name, value in data.items() if isinstance(value, int))
+        ):
             raise CheckpointError("checkpoint: its settings are not those of this program")
         return cls(**data)
 
@@ -81,9 +97,16 @@ class Translation:
         }
         # By length, so that a batch from one neighbourhood needs little padding.
         self.train.sort(key=lambda pair: (len(pair.source), pair))
-        self.longest = max(len(pair.target) for pair in every) + 1
+        self.max_length = max(max(len(pair.source), len(pair.target) + 1) for pair in every)
+        if self.max_length > LONGEST:
+            long = max((text for pair in every for text in pair[:2]), key=len)
+            raise ValueError(
+                f"{settings.file}: expected fewer than {LONGEST} characters on each side of a pair, "
+                f"got {len(long)} in {long[:40]!r}…"
+            )
+        self.example = _most_telling(self.test).source
         mg.random.seed(settings.seed)
-        self.model = translator(settings, self.vocabularies, max(*(len(pair.source) for pair in every), self.longest))
+        self.model = make_model(settings, self.vocabularies, self.max_length)
 
     def loss(self, step: int) -> tuple[Tensor, int]:
         """The mean loss per token of the batch of ``step``, of shape (), and the number of tokens in it."""
@@ -101,7 +124,7 @@ class Translation:
 
     def report(self, folder: Path) -> None:
         """Print how the held-out sources are translated, and draw into ``folder`` where the model looks."""
-        written = translate(self.model, self.vocabularies, [pair.source for pair in self.test], self.longest)
+        written = translate(self.model, self.vocabularies, [pair.source for pair in self.test])
         right: dict[str, list[bool]] = defaultdict(list)
         for pair, text in zip(self.test, written, strict=True):
             right[pair.group].append(text == pair.target)
@@ -112,12 +135,13 @@ class Translation:
             mark = "" if written[i] == self.test[i].target else f"   wrong: {self.test[i].target}"
             print(f"  {self.test[i].source:<{width}}  →  {written[i]}{mark}")
         print("\nExactly right, of the held-out sources:")
+        width = max(map(len, ["all", *right]))
         for group in sorted(right):
             if group:
-                print(f"  {group:<8} {_percent(right[group])}")
-        print(f"  {'all':<8} {_percent([answer for answers in right.values() for answer in answers])}")
+                print(f"  {group:<{width}}  {_percent(right[group])}")
+        print(f"  {'all':<{width}}  {_percent([answer for answers in right.values() for answer in answers])}")
         picture = folder / "attention.png"
-        draw_attention(self.model, self.vocabularies, _most_telling(self.test).source, self.longest, picture)
+        draw_attention(self.model, self.vocabularies, self.example, picture)
         print(f"\nWhere the model looks as it writes: {picture}")
 
 
@@ -135,8 +159,10 @@ class Continuation:
         needed = 10 * (settings.context + 2)
         if len(self.ids) < needed:
             raise ValueError(f"{settings.file}: expected at least {needed} characters to train on, got {len(self.ids)}")
+        self.max_length = settings.context
+        self.example = next(line for line in text.splitlines() if line.strip())[:40]
         mg.random.seed(settings.seed)
-        self.model = continuer(settings, self.vocabularies)
+        self.model = make_model(settings, self.vocabularies, self.max_length)
 
     def _windows(self, rng: Random, count: int, begin: int, end: int) -> tuple[Tensor, Tensor]:
         """``count`` windows of the text between two positions: each character, and the one that follows it."""
@@ -159,13 +185,12 @@ class Continuation:
             loss = cross_entropy(self.model(ids), following).item()
         print(f"\nLoss on text never seen in training: {loss:.3f} nats per character")
         print("\nThe model continues:\n")
-        prompt = self.vocabularies["text"].decode(self.ids[self.split : self.split + 20])
-        print(prompt + "".join(continue_text(self.model, self.vocabularies, prompt, 300, seed=self.settings.seed)))
+        print("".join(continue_text(self.model, self.vocabularies, self.example, 500, seed=self.settings.seed)))
 
 
 Task = Translation | Continuation
-"""What is learnt: ``model``, its ``vocabularies``, ``loss(step)`` of a batch, ``report(folder)`` of what was reached, and
-the ``digest`` of the data, to notice that a file has changed since a run began."""
+"""What is learnt: ``model``, its ``vocabularies`` and ``max_length``, ``loss(step)`` of a batch, ``report(folder)`` of
+what was reached, an ``example`` to try, and the data's ``digest``, to notice that a file has changed meanwhile."""
 
 
 def make_task(settings: Settings) -> Task:
@@ -173,57 +198,53 @@ def make_task(settings: Settings) -> Task:
     return Continuation(settings) if settings.kind == "text" else Translation(settings)
 
 
-def translator(settings: Settings, vocabularies: dict[str, Vocabulary], max_length: int) -> Transformer:
-    """The model that translates, with fresh parameters."""
-    return Transformer(
-        len(vocabularies["source"]),
-        len(vocabularies["target"]),
-        d_model=settings.width,
-        num_heads=settings.heads,
-        num_layers=settings.layers,
-        dropout=0.0,
-        max_length=max_length,
-    )
-
-
-def continuer(settings: Settings, vocabularies: dict[str, Vocabulary]) -> GPT:
-    """The model that continues, with fresh parameters."""
-    return GPT(
-        len(vocabularies["text"]),
-        d_model=settings.width,
-        num_heads=settings.heads,
-        num_layers=settings.layers,
-        context_length=settings.context,
-        dropout=0.0,
-    )
+def make_model(settings: Settings, vocabularies: dict[str, Vocabulary], max_length: int) -> Any:
+    """The model with fresh parameters: a `GPT` for text, a `Transformer` for anything else."""
+    size: dict[str, Any] = {
+        "d_model": settings.width,
+        "num_heads": settings.heads,
+        "num_layers": settings.layers,
+        "dropout": 0.0,  # in three minutes nothing is seen often enough to be learnt by heart
+    }
+    if settings.kind == "text":
+        return GPT(len(vocabularies["text"]), context_length=max_length, **size)
+    source, target = vocabularies["source"], vocabularies["target"]
+    return Transformer(len(source), len(target), max_length=max_length, **size)
 
 
 # ------------------------------------------------------------------------------------------------ using a model
 
 
-def translate(model: Any, vocabularies: dict[str, Vocabulary], sources: Sequence[str], longest: int) -> list[str]:
-    """The model's translation of each source, the likeliest character at each place."""
-    written: list[str] = [""] * len(sources)
-    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+def translate(model: Transformer, vocabularies: dict[str, Vocabulary], sources: Sequence[str]) -> list[str]:
+    """The model's translation of each source, the likeliest character at each place.
+
+    Raises a one-line ValueError for a source that is empty, too long, or has a character never seen in training.
+    """
+    encoded = [vocabularies["source"].encode(source) for source in sources]
+    for source, ids in zip(sources, encoded, strict=True):
+        if not 1 <= len(ids) <= model.max_length:
+            raise ValueError(f"expected 1 to {model.max_length} characters, got {len(ids)} in {source[:40]!r}")
+    written = [""] * len(sources)
+    order = sorted(range(len(sources)), key=lambda i: len(encoded[i]))
     for start in range(0, len(order), 256):
         chosen = order[start : start + 256]
-        ids = mg.asarray(pad([vocabularies["source"].encode(sources[i]) for i in chosen]))
-        rows = model.generate(ids, longest, BOS, EOS, source_mask=ids != PAD).tolist()
+        read = mg.asarray(pad([encoded[i] for i in chosen]))
+        rows = model.generate(read, model.max_length, BOS, EOS, source_mask=read != PAD).tolist()
         for i, row in zip(chosen, rows, strict=True):
             written[i] = vocabularies["target"].decode(row)
     return written
 
 
-def draw_attention(
-    model: Any, vocabularies: dict[str, Vocabulary], source: str, longest: int, path: Path | str
-) -> None:
+def draw_attention(model: Transformer, vocabularies: dict[str, Vocabulary], source: str, path: Path | str) -> None:
     """Draw where each head of the last layer looks in ``source`` while it writes each character of the target."""
-    [target] = translate(model, vocabularies, [source], longest)
-    ids = mg.asarray([vocabularies["source"].encode(source)])
-    written = mg.asarray([[BOS, *vocabularies["target"].encode(target)]])
+    [target] = translate(model, vocabularies, [source])
+    read = mg.asarray([vocabularies["source"].encode(source)])
+    # Cut where the model has not learnt to end: no room is left to read its last character and write the end.
+    written = [BOS, *vocabularies["target"].encode(target)][: model.max_length]
     with model.evaluating():
-        _, weights = model(ids, written, return_weights=True)
-    heatmap(weights[-1][0, ...], [*target, "end"], list(source), title=f"{source}  →  {target}", path=path)
+        _, weights = model(read, mg.asarray([written]), return_weights=True)
+    rows = [*target, "end"][: len(written)]
+    heatmap(weights[-1][0, ...], rows, list(normalise(source)), title=f"{source}  →  {target}", path=path)
 
 
 def continue_text(
@@ -235,9 +256,10 @@ def continue_text(
     top_k: int | None = None,
     seed: int = 0,
 ) -> Iterator[str]:
-    """``length`` characters that the model writes after ``prompt``, as they come."""
+    """``prompt``, and then as they come ``length`` characters that the model writes after it."""
     generator = mg.random.Generator(seed)
     ids = vocabularies["text"].encode(prompt)
+    yield prompt
     for _ in range(length):
         seen = mg.asarray([ids[-model.context_length :]])
         ids.append(model.generate(seen, 1, temperature, top_k, generator)[0, -1].item())
@@ -251,25 +273,29 @@ class Stopped(Exception):
     """Training ended before its last step, on Ctrl-C or SIGTERM. What was reached is saved."""
 
 
-def train(task: Task, folder: Path, resume: dict[str, Any] | None = None, quiet: bool = False) -> None:
+def train(task: Task, folder: Path, resume: dict[str, Any] | None = None) -> None:
     """Train ``task``'s model up to its last step, saving a checkpoint into ``folder`` once a minute and at the end.
 
-    ``resume`` is what `load` gave of a checkpoint to go on from. Raises `Stopped` after the save that Ctrl-C asks for.
+    ``resume`` is what `load` gave of a checkpoint to go on from. Raises `Stopped` after the save that Ctrl-C asks for,
+    OSError before the first step where ``folder`` cannot be written, and ValueError, with the checkpoint as it was
+    last saved, where the training diverges.
     """
     settings, model = task.settings, task.model
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    others = [p for p in model.parameters() if p.ndim <= 1]
-    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
+    parameters = model.parameters()
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if p.ndim > 1]},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
     optimizer = optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=settings.weight_decay)
-    first = 0
-    if resume is not None:
-        first = _restore(task, optimizer, resume)
-    saved = time.monotonic()
-    with (
-        _interruptions() as interrupted,
-        tqdm(total=settings.steps, initial=first, unit="step", disable=quiet, dynamic_ncols=True) as bar,
-    ):
-        began, tokens = time.perf_counter(), 0
+    first = 0 if resume is None else _restore(task, optimizer, resume)
+    if first == settings.steps:
+        return
+    # In a log file, where every state of the bar stays, two a minute are enough.
+    bar = tqdm(total=settings.steps, initial=first, unit="step", mininterval=0.1 if sys.stderr.isatty() else 30.0)
+    with _interruptions() as interrupted, bar:
+        save(task, optimizer, first, folder)  # now, not in a minute, is the time to hear of a full disk
+        saved = began = time.monotonic()
+        tokens = 0
         for step in range(first, settings.steps):
             for group in optimizer.param_groups:
                 group["lr"] = optim.warmup_cosine(
@@ -278,15 +304,19 @@ def train(task: Task, folder: Path, resume: dict[str, Any] | None = None, quiet:
             loss, count = task.loss(step)
             optimizer.zero_grad()
             loss.backward()
-            optim.clip_grad_norm_(model.parameters(), 1.0)
+            norm = optim.clip_grad_norm_(parameters, 1.0)
             optimizer.step()
             tokens += count
-            if step % 10 == 9:  # reading the loss waits for a GPU
-                rate = tokens / (time.perf_counter() - began)
+
+            last = step + 1 == settings.steps
+            due = last or interrupted or time.monotonic() - saved > SAVE_EVERY
+            if due or step % 10 == 0:  # not more often, as reading a number waits for a GPU
+                if not math.isfinite(loss.item()) or not math.isfinite(norm.item()):
+                    raise ValueError(f"the loss is not finite after step {step + 1}; {folder} is as it was last saved")
+                rate = tokens / (time.monotonic() - began)
                 bar.set_postfix_str(f"loss {loss.item():.4f}, {rate / 1000:.1f}k tokens/s", refresh=False)
             bar.update()
-            last = step + 1 == settings.steps
-            if last or interrupted or time.monotonic() - saved > SAVE_EVERY:
+            if due:
                 save(task, optimizer, step + 1, folder)
                 saved = time.monotonic()
             if interrupted and not last:
@@ -313,23 +343,22 @@ def _interruptions() -> Iterator[list[int]]:
             signal.signal(each, handler)
 
 
+MOMENTS = ("exp_avg", "exp_avg_sq")  # what AdamW remembers of each parameter, besides the number of steps
+
+
 def save(task: Task, optimizer: optim.Optimizer, step: int, folder: Path) -> None:
     """Save all that is needed to go on from after ``step`` steps as if nothing had happened."""
     tensors = {f"model.{name}": value.numpy() for name, value in task.model.state_dict().items()}
-    state = optimizer.state_dict()
-    counts = {}
-    for i, values in state["state"].items():
-        counts[i] = {name: value for name, value in values.items() if type(value) is not Tensor}
-        tensors |= {f"optimizer.{i}.{name}": v.numpy() for name, v in values.items() if type(v) is Tensor}
+    for i, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{i}.{name}": state[name].numpy() for name in MOMENTS}
     meta = {
         "settings": asdict(task.settings),
         "vocabularies": {name: vocabulary.to_json() for name, vocabulary in task.vocabularies.items()},
-        "longest": getattr(task, "longest", None),
-        "max_length": getattr(task.model, "max_length", None),
+        "max_length": task.max_length,
+        "example": task.example,
         "data": task.digest,
         "step": step,
         "random": mg.random.default.state,
-        "optimizer": {"state": counts, "param_groups": state["param_groups"]},
     }
     checkpoint.save(folder, tensors, meta)
 
@@ -337,10 +366,18 @@ def save(task: Task, optimizer: optim.Optimizer, step: int, folder: Path) -> Non
 def load(folder: Path) -> dict[str, Any]:
     """A checkpoint of `save`: its meta data, with ``settings`` and ``tensors``. One-line errors for anything else."""
     tensors, meta = checkpoint.load(folder)
-    required = {"vocabularies", "longest", "max_length", "data", "step", "random", "optimizer", "settings"}
-    if meta.keys() != required:
+    if meta.keys() != {"settings", "vocabularies", "max_length", "example", "data", "step", "random"}:
         raise CheckpointError(f"{folder}: expected a checkpoint of `python -m attention train`, got {sorted(meta)}")
-    return {**meta, "settings": Settings.from_json(meta["settings"]), "tensors": tensors}
+    settings = Settings.from_json(meta["settings"])
+    for name, highest in {"max_length": LONGEST, "step": settings.steps}.items():
+        if type(meta[name]) is not int or not 0 <= meta[name] <= highest:
+            raise CheckpointError(f"{folder}: damaged: {name} is {meta[name]!r:.40}")
+    if not isinstance(meta["example"], str):
+        raise CheckpointError(f"{folder}: damaged: its example is not text")
+    # Before anything as large as the settings say is made: the matrices of a block alone have 12 width² numbers.
+    if 12 * settings.layers * settings.width**2 > sum(tensor.size for tensor in tensors.values()):
+        raise CheckpointError(f"{folder}: damaged: its settings are those of a larger model than its tensors")
+    return {**meta, "settings": settings, "tensors": tensors}
 
 
 def load_model(folder: Path) -> tuple[Any, dict[str, Vocabulary], dict[str, Any]]:
@@ -348,17 +385,14 @@ def load_model(folder: Path) -> tuple[Any, dict[str, Vocabulary], dict[str, Any]
     saved = load(folder)
     try:
         vocabularies = {name: Vocabulary.from_json(data) for name, data in saved["vocabularies"].items()}
-        if saved["settings"].kind == "text":
-            model: Module = continuer(saved["settings"], vocabularies)
-        else:
-            model = translator(saved["settings"], vocabularies, saved["max_length"])
+        model = make_model(saved["settings"], vocabularies, saved["max_length"])
         _load_parameters(model, saved["tensors"])
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except DAMAGE as error:
         raise CheckpointError(f"{folder}: damaged: {_one_line(error)}") from None
     return model.eval(), vocabularies, saved
 
 
-def _load_parameters(model: Module, tensors: dict[str, Any]) -> None:
+def _load_parameters(model: Any, tensors: dict[str, Any]) -> None:
     model.load_state_dict({name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")})
 
 
@@ -366,19 +400,22 @@ def _restore(task: Task, optimizer: optim.Optimizer, saved: dict[str, Any]) -> i
     """Bring model, optimizer and random numbers to where a checkpoint was made; the number of steps taken so far."""
     if saved["data"] != task.digest:
         raise ValueError(f"cannot resume: {task.settings.file or 'the data'} is not what this run began with")
+    step: int = saved["step"]
     try:
         _load_parameters(task.model, saved["tensors"])
-        state = saved["optimizer"]
-        for name, tensor in saved["tensors"].items():
-            kind, _, rest = name.partition(".")
-            if kind == "optimizer":
-                number, _, what = rest.partition(".")
-                state["state"][number][what] = tensor
-        optimizer.load_state_dict(state)
+        if step > 0:
+            state = {
+                i: {"step": step} | {name: saved["tensors"][f"optimizer.{i}.{name}"] for name in MOMENTS}
+                for i in range(len(task.model.parameters()))
+            }
+            optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
         mg.random.default.state = saved["random"]
-        return int(saved["step"])
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except DAMAGE as error:
         raise CheckpointError(f"cannot resume: damaged: {_one_line(error)}") from None
+    return step
+
+
+DAMAGE = (KeyError, TypeError, AttributeError, ValueError)  # what comes of a checkpoint with anything wrong inside
 
 
 def _one_line(error: Exception) -> str:
@@ -404,4 +441,16 @@ def _most_telling(pairs: Sequence[Pair]) -> Pair:
     return min(pairs, key=wordiness)
 
 
-__all__ = ["Settings", "Stopped", "Task", "draw_attention", "load", "load_model", "make_task", "train", "translate"]
+__all__ = [
+    "Settings",
+    "Stopped",
+    "Task",
+    "continue_text",
+    "draw_attention",
+    "load",
+    "load_model",
+    "make_task",
+    "save",
+    "train",
+    "translate",
+]

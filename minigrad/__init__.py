@@ -55,7 +55,7 @@ from .transforms import *
 from .utility import *
 
 __version__ = "0.1.0"
-__array_api_version__ = "2024.12"
+__array_api_version__ = "2025.12"
 
 e = _math.e
 inf = _math.inf

@@ -1,4 +1,4 @@
-"""``python -m minigrad gradcheck`` checks the derivatives of every operation; ``python -m minigrad info`` tells what is here.
+"""``python -m minigrad gradcheck`` checks the derivatives of every operation; ``… info`` tells what is installed.
 
 The operations are those in `autodiff.ALL`, so a new one joins the table by being defined. Each of its examples
 (`Primitive.example`) is a row.
@@ -13,6 +13,7 @@ import os
 import platform
 import sys
 import warnings
+from collections.abc import Callable
 from importlib import import_module, metadata
 from typing import Any
 
@@ -57,33 +58,50 @@ def check_operations(only: str) -> int:
 
 def _check(op: Primitive[Any], example: Example) -> tuple[str, str, list[str]]:
     """The largest relative errors of the first and the second derivatives, as text, and what is wrong."""
-    errors, wrong = [], []
-    for check in (gradcheck, gradgradcheck):
+    errors, wrong = ["-", "-"], []
+    for order, check in enumerate((gradcheck, gradgradcheck)):
         try:
-            report = check(lambda *args: op(*args, **example.options), _arguments(op, example))
-            errors.append(f"{report.error:.0e}")
+            report = check(_call_of(op, example), _arguments(op, example))
+            errors[order] = f"{report.error:.0e}"
         except GradcheckError as error:
-            errors.append(f"{error.error:.0e}")
+            errors[order] = f"{error.error:.0e}"
             wrong.append(str(error))
         except Exception as error:  # a rule can do anything; the other operations shall be checked all the same
-            errors.append("-")
-            hint = "" if op.examples else f" (there may be a better call to check: {op}.example(…))"
+            hint = "" if op.examples else f". Does it need other arguments? Give them as {op}.example(…)"
             wrong.append(f"{check.__name__}: {type(error).__name__}: {error}{hint}")
+            break
     return errors[0], errors[1], wrong
+
+
+def _call_of(op: Primitive[Any], example: Example) -> Callable[..., Any]:
+    """The example's call as a function of the arguments that `_arguments` gives."""
+    of = example.of
+    if of is None:
+        return lambda *args: op(*args, **example.options)
+    random = _random_ones(op, example)
+    return lambda *args: op(*(of(x) if r else x for x, r in zip(args, random, strict=True)), **example.options)
+
+
+def _random_ones(op: Primitive[Any], example: Example) -> list[bool]:
+    """For each argument of the example, whether it is a shape that stands for random numbers."""
+    names = itertools.chain(op.names, itertools.repeat(op.variadic))
+    return [
+        isinstance(arg, tuple) and all(type(n) is int for n in arg) and (name in op.rules or op.joint is not None)
+        for name, arg in zip(names, example.args, strict=False)
+    ]
 
 
 def _default_example(op: Primitive[Any]) -> Example:
     count = len([name for name in op.names if name not in op.defaults]) + (2 if op.variadic else 0)
-    return Example(((2, 3), *[(3,)] * (count - 1)), {}, -2.0, 2.0, False)
+    return Example(((2, 3), *[(3,)] * (count - 1)), {}, -2.0, 2.0, False, None)
 
 
 def _arguments(op: Primitive[Any], example: Example) -> list[Any]:
     """The example's arguments, with arrays in place of what stands for them. The random ones require a gradient."""
     generator = Generator(0)
     args = []
-    for name, arg in zip(itertools.chain(op.names, itertools.repeat(op.variadic)), example.args, strict=False):
-        shape = isinstance(arg, tuple) and all(type(n) is int for n in arg)
-        if shape and (name in op.rules or op.joint is not None):
+    for arg, random in zip(example.args, _random_ones(op, example), strict=True):
+        if random:
             x = generator.uniform(arg, example.low, example.high)
             if example.complex:
                 y = generator.uniform(arg, example.low, example.high)

@@ -186,6 +186,7 @@ class Example(NamedTuple):
     low: float
     high: float
     complex: bool
+    of: Callable[[Any], Any] | None
 
 
 ALL: dict[str, Primitive[Any]] = {}
@@ -236,13 +237,22 @@ class Primitive(Generic[P]):
         self.joint = rule
         self._plans.clear()
 
-    def example(self, *args: Any, low: float = -2.0, high: float = 2.0, complex: bool = False, **options: Any) -> None:
+    def example(
+        self,
+        *args: Any,
+        low: float = -2.0,
+        high: float = 2.0,
+        complex: bool = False,
+        of: Callable[[Any], Any] | None = None,
+        **options: Any,
+    ) -> None:
         """Add a call for ``python -m minigrad gradcheck``: a tuple of ints stands for random numbers of that shape.
 
-        The numbers lie between ``low`` and ``high``; ``complex`` gives them an imaginary part. Without any example
-        the first differentiable argument is of shape (2, 3), the others of shape (3,).
+        The numbers lie between ``low`` and ``high``; ``complex`` gives them an imaginary part; ``of`` makes of each such
+        array what the operation can take (a symmetric matrix, say). A function without arguments stands for the array
+        that it returns. Without any example the first argument is of shape (2, 3), the others of shape (3,).
         """
-        self.examples.append(Example(args, options, low, high, complex))
+        self.examples.append(Example(args, options, low, high, complex, of))
 
     def raw(self, xp: Any) -> Callable[..., Any]:
         """This operation for use inside a rule: on raw arrays, or recorded where ``xp`` is minigrad."""
@@ -534,6 +544,8 @@ def backward(tensor: Tensor, gradient: Any = None, retain_graph: bool = False, c
         gradients = propagate([tensor], [seed], create_graph, retain_graph or create_graph)
         for leaf, g in gradients.items():
             if isinstance(leaf, Leaf):
+                if create_graph or leaf is tensor._node:
+                    g = mg.positive(g)  # nobody else shall hold what stays in ``.grad``, see `_unshared`
                 leaf.grad = g if leaf.grad is None else leaf.grad + g
 
 
@@ -723,9 +735,13 @@ def _paths(outputs: Iterable[Tensor], targets: set[Any]) -> tuple[set[Any], bool
     seen: dict[Any, Any] = {}
     stack = [output._node for output in outputs if output._node is not None]
     outside = any(target is not None and target.op is not None for target in targets)
+    oldest = min((target.order for target in targets if target is not None), default=0)
     while stack:
         node = stack.pop()
         if node in seen:
+            continue
+        if node.order < oldest:  # made before every target: it cannot depend on one, and need not be there any more
+            outside = True
             continue
         seen[node] = node
         if node in targets:

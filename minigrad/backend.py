@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy
@@ -279,24 +279,20 @@ def as_dtype(xp: Namespace, dtype: Any) -> Any:
     return dtype
 
 
-def dtype_name(dtype: Any) -> str:
+@lru_cache(maxsize=None, typed=True)  # NumPy works its names out anew each time; typed, so that it is never asked
+def dtype_name(dtype: Any) -> str:  # whether a dtype of another library equals its own
     """The standard's name of a dtype of any library.
 
     >>> dtype_name(numpy.dtype("float32"))
     'float32'
     """
-    return _dtype_name(type(dtype), dtype)
-
-
-@cache  # NumPy works its names out anew each time. By type as well: dtypes of two libraries must not be compared.
-def _dtype_name(kind: type, dtype: Any) -> str:
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
     return str(name).rpartition(".")[2]
 
 
 def device_of(x: Array) -> Any:
-    """The device on which a raw array lives, as its library names it."""
-    device = getattr(x, "device", "cpu")
+    """The device on which a raw array lives, as its library names it; None inside a tracing compiler."""
+    device = getattr(x, "device", None)
     return device() if callable(device) else device
 
 

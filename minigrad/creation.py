@@ -42,7 +42,6 @@ def _like(name: str, x: Any, *args: Any, dtype: Any = None, device: Any = None) 
     raw = x._data if type(x) is Tensor else backend.asarray(x)
     xp = backend.namespace_of(raw)
     function = getattr(xp, name)
-    device = backend.device_of(raw) if device is None else device
     return Tensor._make(function(raw, *args, dtype=as_dtype(xp, dtype), device=device))
 
 
@@ -163,3 +162,4 @@ def to_device(xp: Any, x: Array, device: Any, /) -> Array:
 
 
 to_device.vjp(x=lambda g, x: backend.to_device(g, x.device))
+to_device.example((2, 3), lambda: zeros(1).device)

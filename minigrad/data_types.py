@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import backend
 from .autodiff import primitive
-from .backend import Array, as_dtype, namespace_of
+from .backend import Array, as_dtype, dtype_name, namespace_of
 from .tensor import Tensor
 
 __all__ = [
@@ -47,10 +47,23 @@ def can_cast(from_: Any, to: Any, /) -> bool:
     return bool(xp.can_cast(as_dtype(xp, _raw_dtype(from_)), as_dtype(xp, to)))
 
 
-def finfo(type: Any, /) -> Any:
+class FloatInfo(NamedTuple):
+    """What `finfo` gives, the numbers as Python floats."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: Any
+
+
+def finfo(type: Any, /) -> FloatInfo:
     """Limits of a floating-point dtype: ``bits eps max min smallest_normal dtype``."""
     xp = _namespace(type)
-    return xp.finfo(as_dtype(xp, _raw_dtype(type)))
+    info = xp.finfo(as_dtype(xp, _raw_dtype(type)))
+    eps, largest, least, smallest = map(float, (info.eps, info.max, info.min, info.smallest_normal))
+    return FloatInfo(info.bits, eps, largest, least, smallest, as_dtype(xp, dtype_name(info.dtype)))
 
 
 def iinfo(type: Any, /) -> Any:

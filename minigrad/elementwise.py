@@ -470,6 +470,7 @@ def conj(xp: Any, x: Array, /) -> Array:
 
 
 conj.vjp(x=lambda g, xp: xp.conj(g) if _is_complex(xp, g) else g)
+conj.example((2, 3), complex=True)
 
 
 @primitive(view=True)
@@ -479,6 +480,7 @@ def real(xp: Any, x: Array, /) -> Array:
 
 
 real.vjp(x=lambda g: g)
+real.example((2, 3), complex=True)
 
 
 @primitive(view=True)
@@ -495,7 +497,7 @@ def sign(x: Array, /) -> Tensor:
     """-1, 0 or 1, without a derivative; for complex x, x / |x| (0 at 0), which has one."""
     if backend.dtype_name(x.dtype).startswith("complex"):
         size = abs(x)
-        return divide(x, where(equal(size, 0), 1, size))
+        return where(equal(size, 0), 0, divide(x, where(equal(size, 0), 1, size)))
     return _sign(x)
 
 

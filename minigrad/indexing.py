@@ -11,6 +11,7 @@ from typing import Any
 from . import backend
 from .autodiff import primitive
 from .backend import Array
+from .creation import asarray
 from .tensor import Tensor
 
 __all__ = [
@@ -63,8 +64,10 @@ def _set(xp: Any, x: Array, key: Any, value: Any) -> Array:
 getitem.vjp(x=lambda g, xp, x_shape, key: put.raw(xp)(g, key, tuple(x_shape)))
 getitem.example((4, 3), (slice(None, None, 2), None, 1))
 getitem.example((4, 3), (slice(None, None, -2), ...))
+getitem.example((4, 3), lambda: (asarray([2, 0, 2]), asarray([1, 1, 1])))
 put.vjp(g=lambda g, xp, key: getitem.raw(xp)(g, key))
 put.example((2, 3), slice(1, 3), [4, 3])
+put.example((3,), lambda: (asarray([2, 0, 2]), asarray([1, 1, 1])), [4, 3])
 
 
 @primitive
@@ -101,6 +104,9 @@ def add_along(xp: Any, g: Array, indices: Array, shape: tuple[int, ...], axis: i
 
 take.vjp(x=lambda g, xp, x_shape, indices, axis: add_along.raw(xp)(g, indices, tuple(x_shape), axis or 0))
 add_along.vjp(g=lambda g, xp, indices, axis: xp.take(g, indices, axis=axis))
+take.example((4, 3), lambda: asarray([2, 0, 2]), axis=0)
+take.example((3,), lambda: asarray([2, 0, 2]))
+add_along.example((3, 2), lambda: asarray([2, 0, 2]), [4, 2], 0)
 
 
 @primitive
@@ -130,3 +136,5 @@ def _put_along_axis(g: Array, xp: Any, x_shape: tuple[int, ...], indices: Array,
 
 take_along_axis.vjp(x=_put_along_axis)
 put_along_axis.vjp(g=lambda g, xp, indices, axis: xp.take_along_axis(g, indices, axis=axis))
+take_along_axis.example((2, 3), lambda: asarray([[2, 0, 2, 1], [1, 1, 0, 0]]))
+put_along_axis.example((2, 4), lambda: asarray([[2, 0, 2, 1], [1, 1, 0, 0]]), [2, 3], -1)

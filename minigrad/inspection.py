@@ -27,10 +27,9 @@ class __array_namespace_info__:
         chosen = backend.current().device
         return self._info.default_device() if chosen is None else chosen
 
-    def devices(self) -> list[Any]:
+    def devices(self) -> tuple[Any, ...]:
         """The devices that the library sees."""
-        result: list[Any] = self._info.devices()
-        return result
+        return tuple(self._info.devices())
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
         """The dtypes that new arrays have unless told otherwise."""

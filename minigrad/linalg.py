@@ -25,9 +25,9 @@ from .linear_algebra import matmul, matrix_transpose, tensordot, vecdot
 from .tensor import Tensor
 
 __all__ = [
-    "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power",
-    "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot",
-    "trace", "vecdot", "vector_norm",
+    "cholesky", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "matmul", "matrix_norm",
+    "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
+    "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
@@ -47,6 +47,12 @@ def _eye(xp: Any, n: int, like: Array) -> Array:
 def _diag(xp: Any, d: Array, like: Array) -> Array:
     """Diagonal matrices of (…, n)."""
     return xp.expand_dims(xp.astype(d, like.dtype), axis=-1) * _eye(xp, d.shape[-1], like)
+
+
+def _positive(x: Tensor) -> Tensor:
+    """A Hermitian positive definite matrix made of x, for the gradient check."""
+    positive: Tensor = matmul(x, mg.conj(matrix_transpose(x))) + _eye(mg, x.shape[-1], x)
+    return positive
 
 
 # ------------------------------------------------------------------------------------------------ products and parts
@@ -218,7 +224,7 @@ def matrix_power(x: Array, n: int, /) -> Tensor:
         raise ValueError(f"matrix_power: expected square matrices, got shape {x.shape}")
     if n < 0:
         return matrix_power(inv(x), -n)
-    result = None
+    result: Tensor | None = None
     while n:
         if n & 1:
             result = x if result is None else matmul(result, x)
@@ -253,6 +259,8 @@ def _cholesky(g: Array, xp: Any, out: Array, upper: bool) -> Array:
 
 
 cholesky.vjp(x=_cholesky)
+cholesky.example((2, 3, 3), of=_positive)
+cholesky.example((3, 3), upper=True, complex=True, of=_positive)
 
 
 class QRResult(NamedTuple):
@@ -346,6 +354,7 @@ def _eigh_x(g: tuple[Array, Array], xp: Any, out: tuple[Array, Array]) -> Array:
 
 
 _eigh.vjp(x=_eigh_x)
+_eigh.example((2, 3, 3), of=_positive)
 
 
 def eigh(x: Array, /) -> EighResult:
@@ -354,6 +363,43 @@ def eigh(x: Array, /) -> EighResult:
     The gradient is that of a function of Hermitian matrices, and Hermitian itself.
     """
     return EighResult(*_eigh(x))
+
+
+class EigResult(NamedTuple):
+    """What `eig` gives: X V = V diag(w), both complex."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+@primitive
+def _eig(xp: Any, x: Array, /) -> tuple[Array, ...]:
+    """Eigenvalues and eigenvectors of any square matrix, of length 1: V⁻¹ dX V = diag(dw) + …, see Giles (2008)."""
+    return tuple(xp.linalg.eig(x))
+
+
+def _eig_x(g: tuple[Array, Array], xp: Any, out: tuple[Array, Array]) -> Array:
+    w, V = out
+    Gw, GV = _conj(xp, g[0]), _conj(xp, g[1])
+    VhG = xp.matmul(_H(xp, V), GV)
+    length = _diag(xp, xp.real(_diagonal_of(xp, VhG)), V)  # what would make the vectors longer has no effect
+    inner = (VhG - xp.matmul(xp.matmul(_H(xp, V), V), length)) * xp.conj(_inverse_differences(xp, w))
+    X = xp.matmul(xp.linalg.solve(_H(xp, V), inner + _diag(xp, Gw, V)), _H(xp, V))
+    return _conj(xp, X)
+
+
+_eig.vjp(x=_eig_x)
+_eig.example((3, 3), of=_positive)
+
+
+def eig(x: Array, /) -> EigResult:
+    """The eigenvalues, in no particular order, and eigenvectors of length 1 of square matrices, both complex."""
+    return EigResult(*_eig(x))
+
+
+def eigvals(x: Array, /) -> Tensor:
+    """The eigenvalues of square matrices, in no particular order and complex."""
+    return eig(x).eigenvalues
 
 
 def eigvalsh(x: Array, /) -> Tensor:
@@ -373,6 +419,8 @@ def _eigvalsh_x(g: Array, xp: Any, x: Array) -> Array:
 
 
 _eigvalsh.vjp(x=_eigvalsh_x)
+_eigvalsh.example((2, 3, 3), of=_positive)
+_eigvalsh.example((3, 3), complex=True, of=_positive)
 
 
 class SVDResult(NamedTuple):
@@ -415,6 +463,8 @@ def _svd_x(g: tuple[Array, Array, Array], xp: Any, out: tuple[Array, Array, Arra
 
 
 _svd.vjp(x=_svd_x)
+_svd.example((2, 3, 4), full_matrices=False)
+_svd.example((4, 3), full_matrices=False)
 
 
 def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:

@@ -127,3 +127,4 @@ def _vecdot_x2(g: Array, xp: Any, x1: Array, axis: int) -> Array:
 vecdot.vjp(x1=_vecdot_x1, x2=_vecdot_x2)
 vecdot.example((2, 3), (3,))
 vecdot.example((4, 3), (4, 1), axis=-2)
+vecdot.example((2, 3), (3,), complex=True)

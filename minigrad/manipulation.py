@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from . import backend
+import minigrad as mg
+
 from .autodiff import Primitive, primitive
 from .backend import Array
 from .tensor import Tensor
@@ -64,14 +65,20 @@ broadcast_to.example((3, 1), [2, 3, 4])
 
 @primitive(view=True)
 def expand_dims(xp: Any, x: Array, /, axis: int | Sequence[int] = 0) -> Array:
-    """A new axis of length 1 at position ``axis``."""
-    for i in sorted([axis] if isinstance(axis, int) else axis):
-        x = xp.expand_dims(x, axis=i)
-    return x
+    """A new axis of length 1 at position ``axis`` of the result, or several at once."""
+    if isinstance(axis, int):
+        return xp.expand_dims(x, axis=axis)
+    ndim = len(x.shape) + len(axis)
+    new = {i % ndim if -ndim <= i < ndim else i for i in axis}
+    if len(new) < len(axis) or not all(0 <= i < ndim for i in new):
+        raise ValueError(f"axis {axis} does not name {len(axis)} different axes of {ndim}")
+    lengths = iter(x.shape)
+    return xp.reshape(x, tuple(1 if i in new else next(lengths) for i in range(ndim)))
 
 
 expand_dims.vjp(x=lambda g, xp, x_shape: xp.reshape(g, tuple(x_shape)))
 expand_dims.example((2, 3), -1)
+expand_dims.example((2, 3), [0, -1])
 
 
 @primitive(view=True)
@@ -210,14 +217,9 @@ def _of_many(name: str, op: Primitive[Any], arrays: Sequence[Array], axis: int |
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """The pieces of x along ``axis``, which disappears."""
-    x = x if type(x) is Tensor else backend_tensor(x)
+    x = mg.asarray(x)
     along = (slice(None),) * (axis % x.ndim)
     return tuple(x[(*along, i, ...)] for i in range(x.shape[axis]))
-
-
-def backend_tensor(x: Any) -> Tensor:
-    """A Tensor of an array, sharing its memory."""
-    return Tensor._make(backend.asarray(x))
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
@@ -232,7 +234,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     return tuple(result)
 
 
-def broadcast_arrays(*arrays: Array) -> list[Tensor]:
+def broadcast_arrays(*arrays: Array) -> tuple[Tensor, ...]:
     """Each array in the shape that they have together."""
     shape = broadcast_shapes(*(tuple(x.shape) for x in arrays))
-    return [broadcast_to(x, shape) for x in arrays]
+    return tuple(broadcast_to(x, shape) for x in arrays)

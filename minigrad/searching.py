@@ -6,6 +6,7 @@ from typing import Any
 
 from .autodiff import primitive
 from .backend import Array
+from .creation import asarray
 
 __all__ = [
     "argmax", "argmin", "count_nonzero", "nonzero", "searchsorted", "where",
@@ -22,6 +23,7 @@ where.vjp(
     x1=lambda g, xp, condition: xp.where(condition, g, xp.zeros_like(g)),
     x2=lambda g, xp, condition: xp.where(condition, xp.zeros_like(g), g),
 )
+where.example(lambda: asarray([[True, False, True], [False, False, True]]), (2, 3), (3,))
 
 
 @primitive

@@ -79,7 +79,10 @@ def var(xp: Any, x: Array, /, *, axis: Axis = None, correction: float = 0.0, kee
 def _var(g: Array, xp: Any, x: Array, axis: Axis, correction: float, keepdims: bool) -> Array:
     n = _count(x.shape, axis) - correction
     g = _expand(xp, g, x.shape, axis, keepdims)
-    return g * (x - xp.mean(x, axis=axis, keepdims=True)) * (2 / n if n > 0 else math.nan)
+    d = x - xp.mean(x, axis=axis, keepdims=True)
+    if xp.isdtype(d.dtype, "complex floating"):  # beyond the standard, but NumPy and others give Σ |d|²
+        d = xp.conj(d)
+    return g * d * (2 / n if n > 0 else math.nan)
 
 
 var.vjp(x=_var)

@@ -156,12 +156,12 @@ class Tensor:
 
     @data.setter
     def data(self, value: Any) -> None:
+        if value is self._data:  # ``t.data += …`` has written into the memory itself
+            self._check_writable("t.data")
+            return
         raw = value._data if type(value) is Tensor else backend.asarray(value)
         if raw.shape != self._data.shape or raw.dtype != self._data.dtype:
             raise ValueError(f"data: expected {describe(self._data)}, got {describe(raw)}")
-        if raw is self._data:  # ``t.data += …`` has written into the memory itself
-            self._check_writable("t.data")
-            return
         self._data = raw
         self._memory = None
 
@@ -300,14 +300,22 @@ class Tensor:
         return values.copy() if copy else values
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-            raise ValueError(f"minigrad follows the Array API standard 2024.12, not {api_version!r}")
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"):
+            raise ValueError(f"minigrad follows the Array API standard up to 2025.12, not {api_version!r}")
         return mg
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: Any = None,
+        copy: bool | None = None,
+    ) -> Any:
         if self._node is not None:
-            raise RuntimeError("a Tensor in a graph cannot be exported: its gradient would be lost; detach() first")
-        return self._data.__dlpack__(**options)
+            raise RuntimeError("a Tensor in a graph cannot be exported, as its gradient would be lost: detach() first")
+        options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return self._data.__dlpack__(**{name: value for name, value in options.items() if value is not None})
 
     def __dlpack_device__(self) -> Any:
         return self._data.__dlpack_device__()

@@ -7,7 +7,7 @@ They nest: ``grad(grad(f))`` is the second derivative, and a derivative inside o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any
 
@@ -53,18 +53,16 @@ def leaves(tree: Tree) -> list[Any]:
 
 def rebuild(tree: Tree, new: Sequence[Any]) -> Tree:
     """The nested containers of ``tree`` with the elements ``new`` in place of its own."""
-    queue = iter(new)
+    return _build(tree, iter(new))
 
-    def build(tree: Tree) -> Tree:
-        if isinstance(tree, dict):
-            return {key: build(value) for key, value in tree.items()}
-        if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-            return type(tree)(*map(build, tree))
-        if isinstance(tree, list | tuple):
-            return type(tree)(map(build, tree))
-        return next(queue)
 
-    return build(tree)
+def _build(tree: Tree, queue: Iterator[Any]) -> Tree:
+    if isinstance(tree, dict):
+        return {key: _build(value, queue) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        built = [_build(value, queue) for value in tree]
+        return type(tree)(*built) if hasattr(tree, "_fields") else type(tree)(built)
+    return next(queue)
 
 
 # ------------------------------------------------------------------------------------------------ the common part
@@ -216,7 +214,9 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[T
         cotangents = [Tensor(mg.zeros_like(y), requires_grad=True) for y in outputs]
         pulled = _pull(outputs, cotangents, inputs)
         products = _pull(pulled, directions, cotangents)
-    return rebuild(value, [_leave(y, inputs) for y in outputs]), rebuild(value, products)
+        places = [*inputs, *cotangents]
+        tangent = rebuild(value, [_leave(product, places) for product in products])
+    return rebuild(value, [_leave(y, inputs) for y in outputs]), tangent
 
 
 def jacobian(f: Function, argnums: int | Sequence[int] = 0) -> Function:

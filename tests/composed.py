@@ -33,7 +33,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
-    y = (x - mg.mean(x, axis=-1, keepdims=True)) / mg.sqrt(mg.var(x, axis=-1, keepdims=True) + eps)
+    y = x - mg.mean(x, axis=-1, keepdims=True)
+    y = y / mg.sqrt(mg.mean(mg.square(y), axis=-1, keepdims=True) + eps)
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
 
@@ -67,7 +68,8 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
 
 def embedding(indices: Tensor, weight: Tensor) -> Tensor:
-    return weight[indices, ...]
+    rows = mg.take(weight, mg.reshape(indices, (-1,)), axis=0)
+    return mg.reshape(rows, (*indices.shape, weight.shape[1]))
 
 
 def cross_entropy(

@@ -17,7 +17,9 @@ import minigrad as mg
 from minigrad import autodiff, backend, keep, no_grad, primitive
 
 BACKEND = backend.current().name
-only_numpy = pytest.mark.skipif(BACKEND != "numpy", reason="only NumPy's arrays take weak references on every version")
+only_numpy = pytest.mark.skipif(
+    BACKEND != "numpy", reason="what a node keeps is the same for every library, and NumPy's arrays take weak references"
+)
 only_writable = pytest.mark.skipif(BACKEND == "jax", reason="arrays of JAX cannot be written, so there is no danger")
 
 
@@ -391,34 +393,6 @@ def test_eight_threads() -> None:
 # ------------------------------------------------------------------------------------------------ size
 
 
-def test_a_million_operations() -> None:
-    length = 1_000_000 if BACKEND == "numpy" else 20_000
-    x = tensor(1.0, requires_grad=True)
-    y = x
-    for _ in range(length):
-        y = y + 1.0
-    assert y.item() == length + 1
-    y.backward()
-    assert grad_of(x) == 1
-
-
-def test_a_million_operations_dropped() -> None:
-    length = 1_000_000 if BACKEND == "numpy" else 20_000
-    x = tensor(1.0, requires_grad=True)
-    y = x
-    for _ in range(length):
-        y = y * 1.0
-    del y
-    assert x._memory is None or x._memory.needed_by() is None
-
-
-# ------------------------------------------------------------------------------------------------ memory
-
-
-def live_nodes() -> int:
-    return sum(type(thing) is autodiff.Node for thing in gc.get_objects())
-
-
 @pytest.fixture
 def no_collector() -> Iterator[None]:
     """Only reference counts free anything in this test."""
@@ -426,6 +400,29 @@ def no_collector() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_a_million_operations() -> None:
+    """Forward, backward, and dropped without a recursion. (Other libraries take longer for each operation.)"""
+    length = 1_000_000 if BACKEND == "numpy" else 20_000
+    x = tensor(1.0, requires_grad=True)
+    y = x
+    for _ in range(length):
+        y = -y
+    assert y.item() == 1
+    y.backward(retain_graph=True)
+    assert grad_of(x) == 1
+    assert live_nodes() >= length
+    del y
+    assert live_nodes() == 0
+
+
+# ------------------------------------------------------------------------------------------------ memory
+
+
+def live_nodes() -> int:
+    return sum(type(thing) is autodiff.Node for thing in gc.get_objects())
 
 
 GRAPHS: dict[str, Callable[[mg.Tensor], Any]] = {
@@ -646,12 +643,10 @@ VIEWS: dict[str, Callable[[mg.Tensor], mg.Tensor]] = {
     "broadcast": lambda x: mg.broadcast_to(x, (2, 3)),
     "squeeze": lambda x: mg.squeeze(x[None], axis=0),
     "asarray": mg.asarray,
-    "data": lambda x: mg.asarray(x.data),
 }
-SAFE_VIEWS = {name: view for name, view in VIEWS.items() if name != "data"}
 
 
-@pytest.mark.parametrize("view", SAFE_VIEWS.values(), ids=SAFE_VIEWS)
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_writing_to_the_base_of_a_needed_view(view: Callable[..., Any]) -> None:
     w, x = tensor(2.0, requires_grad=True), vector(requires_grad=False)
     seen = view(x)
@@ -664,7 +659,7 @@ def test_writing_to_the_base_of_a_needed_view(view: Callable[..., Any]) -> None:
     x[0] = 100.0
 
 
-@pytest.mark.parametrize("view", SAFE_VIEWS.values(), ids=SAFE_VIEWS)
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_writing_to_a_view_of_a_needed_base(view: Callable[..., Any]) -> None:
     w, x = tensor(2.0, requires_grad=True), vector(requires_grad=False)
     seen = view(x)
@@ -675,7 +670,7 @@ def test_writing_to_a_view_of_a_needed_base(view: Callable[..., Any]) -> None:
     assert grad_of(w) == 6
 
 
-@only_numpy
+@pytest.mark.skipif(BACKEND == "jax", reason="JAX has no views")
 def test_a_view_sees_writes_where_the_library_has_views() -> None:
     x = vector(requires_grad=False)
     seen = x[1:]
@@ -758,7 +753,7 @@ def test_in_place_keeps_shape_and_dtype() -> None:
 def test_checkpoint_arguments_are_needed() -> None:
     w, x = vector(), vector(requires_grad=False)
     y = mg.checkpoint(lambda w, x: w * x)(w, x)
-    with pytest.raises(RuntimeError, match="`checkpoint`"):
+    with pytest.raises(RuntimeError, match="needs for a pending backward pass"):
         x[0] = 100.0
     del y
     x[0] = 100.0

@@ -9,16 +9,16 @@ import minigrad as mg
 from minigrad.backend import Array, dtype_name, namespace_of
 
 
-def library(x: Array) -> Any:
-    """The namespace of the library that holds the values of an array or Tensor: where its dtypes and constants are."""
-    return namespace_of(x.data if isinstance(x, mg.Tensor) else x)
+def library(xp: Any, x: Array) -> Any:
+    """The library behind ``xp`` and x: itself, or that of a Tensor's values. Constants come from there, and dtypes."""
+    return namespace_of(x.data) if xp is mg else xp
 
 
 def widen(xp: Any, x: Array) -> Array:
     """x in the precision to compute in: float16 and bfloat16 as float32, float32 and float64 as they are."""
     if not mg.isdtype(x.dtype, "real floating"):
         raise TypeError(f"expected a real floating-point array, got {dtype_name(x.dtype)} {tuple(x.shape)}")
-    return xp.astype(x, library(x).float32) if dtype_name(x.dtype) in ("float16", "bfloat16") else x
+    return xp.astype(x, library(xp, x).float32) if dtype_name(x.dtype) in ("float16", "bfloat16") else x
 
 
 def narrow(xp: Any, x: Array, like: Array) -> Array:

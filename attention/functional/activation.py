@@ -110,7 +110,8 @@ _Q = (1.0, 1.32281951154744992508e1, 8.67072140885989742329e1, 3.549377788878198
       1.82390916687909736289e3, 2.24633760818710981792e3, 1.65666309194161350182e3,
       5.57535340817727675546e2)  # fmt: skip
 
-# The float32 of Eigen 3.4 (generic_fast_erf_float): erf(x) = x A(x²) / B(x²) for |x| ≤ 3.83, beyond which it is ±1.
+# For float32 those of Eigen 3.4, generic_fast_erf_float: erf(x) = x A(x²) / B(x²). From 3.9 on it is a little over 1, and
+# is cut, so that the result is 1 exactly: x Φ(x) with x = −10⁶ has to be 0.
 _A = (0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861, 0.18520832239976145, 1.128379143519084)
 _B = (-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885, 0.014070470171167667,
       0.11098505178285362, 0.49746925110067538, 1.0)  # fmt: skip
@@ -128,19 +129,19 @@ def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
 
 
 def _erf64(xp: Any, x: Array) -> Array:
-    z = xp.minimum(xp.abs(x), 6.0)  # 1 − erf(6) is 2e-17
-    zz = z * z
+    x = xp.clip(x, -6.0, 6.0)  # 1 − erf(6) is 2e-17
+    z, zz = xp.abs(x), x * x
     tail = xp.exp(-zz)
     tail *= _polynomial(z, _P)
     tail /= _polynomial(z, _Q)
-    small = x * _polynomial(zz, _T)
-    small /= _polynomial(zz, _U)
-    return xp.where(z < 1, small, xp.sign(x) * (1 - tail))
+    near = x * _polynomial(zz, _T)
+    near /= _polynomial(zz, _U)
+    return xp.where(z < 1, near, xp.sign(x) * (1 - tail))
 
 
 def _erf32(xp: Any, x: Array) -> Array:
-    z = xp.clip(x, -3.832506856900711, 3.832506856900711)
-    zz = z * z
-    z *= _polynomial(zz, _A)
-    z /= _polynomial(zz, _B)
-    return z
+    x = xp.clip(x, -4.0, 4.0)
+    xx = x * x
+    y = x * _polynomial(xx, _A)
+    y /= _polynomial(xx, _B)
+    return xp.clip(y, -1.0, 1.0)

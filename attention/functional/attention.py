@@ -261,14 +261,14 @@ def _scores(xp: Any, Q: Array, K: Array, mask: Array | None, is_causal: bool, sc
 
 
 def _values(xp: Any, P: Array, V: Array, is_causal: bool) -> Array:
-    """P V. As 0 · NaN is NaN, causal attention adds what is not finite apart, to the positions from there on alone."""
+    """P V. As 0 · NaN is NaN, causal attention adds NaN apart: to the positions from a number that is not finite on."""
     if not is_causal:
         return xp.matmul(P, V)
     L, S = P.shape[-2:]
     O = xp.matmul(P, _finite(xp, V))
     if S:
-        seen = xp.cumulative_sum(xp.where(xp.isfinite(V), 0.0, V), axis=-2)  # row i: Σ over the positions 0 … i
-        O += xp.take(seen, _positions(V, L) if L <= S else xp.minimum(_positions(V, L), S - 1), axis=-2)
+        seen = xp.cumulative_sum(xp.where(xp.isfinite(V), xp.zeros_like(V), math.nan), axis=-2)  # by query i: of 0 … i
+        O += xp.take(seen, xp.minimum(_positions(xp, V, L), S - 1), axis=-2)
     return O
 
 
@@ -288,15 +288,15 @@ def _is_bool(mask: Array) -> bool:
     return dtype_name(mask.dtype) == "bool"
 
 
-def _positions(like: Array, n: int) -> Array:
-    return library(like).arange(n, device=device_of(like))
+def _positions(xp: Any, like: Array, n: int) -> Array:
+    return library(xp, like).arange(n, device=device_of(like))
 
 
 def _allowed(xp: Any, mask: Array | None, Q: Array, K: Array, is_causal: bool) -> Array | None:
     """Whether each query may attend to each key, as booleans that broadcast to (…, L, S). None: all may."""
     if is_causal:
         L, S = Q.shape[-2], K.shape[-2]
-        causal = xp.expand_dims(_positions(Q, L), axis=-1) >= _positions(K, S)
+        causal = xp.expand_dims(_positions(xp, Q, L), axis=-1) >= _positions(xp, K, S)
         return causal if mask is None else xp.logical_and(mask, causal)
     return mask
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import minigrad as mg
 from minigrad import Tensor, primitive
-from minigrad.backend import Array, device_of
+from minigrad.backend import Array
 from minigrad.random import Generator
 
 from ._numerics import library
@@ -52,4 +52,4 @@ def chosen(x: Tensor, shape: tuple[int, ...], p: float, generator: Generator | N
     """Which elements are kept, each with probability 1 − p: booleans of ``shape``, in the library and device of x."""
     with mg.use_backend("numpy"):  # chosen on the host, so that one byte for each element goes to the device
         kept = (generator or mg.random.default).uniform(shape) >= p
-    return library(x).asarray(kept.numpy(), device=device_of(x.data))
+    return library(mg, x).asarray(kept.numpy(), device=x.device)

@@ -7,7 +7,7 @@ from typing import Any
 
 import minigrad as mg
 from minigrad import primitive
-from minigrad.backend import Array, dtype_name
+from minigrad.backend import Array, describe
 from minigrad.indexing import add_along
 
 from ._numerics import widen
@@ -26,7 +26,7 @@ def embedding(xp: Any, indices: Array, weight: Array) -> Array:
     wraps around, as a check would have to wait for the values.
     """
     if not mg.isdtype(indices.dtype, "integral"):
-        raise TypeError(f"expected indices of an integer dtype, got {dtype_name(indices.dtype)}")
+        raise TypeError(f"embedding: expected indices of an integer dtype, got {describe(indices)}")
     if len(weight.shape) != 2:
         raise ValueError("expected weight of shape (n, d), a row for each index")
     y = xp.take(weight, xp.reshape(indices, (math.prod(indices.shape),)), axis=0)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import minigrad as mg
 from minigrad import keep, primitive
 from minigrad.autodiff import Kept
-from minigrad.backend import Array, device_of, dtype_name
+from minigrad.backend import Array, describe, device_of
 
 from ._numerics import library, narrow, one_for_zero, shift, widen
 
@@ -38,12 +39,12 @@ def cross_entropy(
 
     A row whose target is ``ignore_index`` does not count: its loss and its gradient are 0, whatever stands in it, NaN
     included. If all rows are ignored, the mean is 0 and so are the gradients (PyTorch: NaN). A target outside of
-    [0, C) is an error where the library checks, see `embedding`.
+    [0, C) gives NaN, and from C on IndexError where the library checks (NumPy and array-api-strict).
     """
     if len(logits.shape) == 0 or logits.shape[:-1] != target.shape:
         raise ValueError("expected logits of shape (…, C) and target of shape (…)")
     if not mg.isdtype(target.dtype, "integral"):
-        raise TypeError(f"expected target of an integer dtype, got {dtype_name(target.dtype)}")
+        raise TypeError(f"cross_entropy: expected target of an integer dtype, got {describe(target)}")
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"expected label_smoothing between 0 and 1, got {label_smoothing}")
     if reduction not in ("mean", "sum", "none"):
@@ -62,11 +63,16 @@ def cross_entropy(
 
 
 def _without_ignored(xp: Any, logits: Array, target: Array, ignore_index: int) -> tuple[Array, Array, Array]:
-    """Logits, targets and a factor for each row, (…, C), (…, 1) and (…, 1): ignored rows are 0 in all three."""
-    t = xp.expand_dims(xp.astype(target, library(target).int64, copy=False), axis=-1)
-    counts = t != ignore_index
-    x = xp.where(counts, widen(xp, logits), 0.0)
-    return x, xp.where(counts, t, 0), xp.astype(counts, x.dtype)
+    """Logits, targets and what each row counts, (…, C), (…, 1) and (…, 1): ignored rows are 0 in all three.
+
+    Other rows count 1, or NaN where the target is no class: some libraries would take another class instead.
+    """
+    t = xp.expand_dims(xp.astype(target, library(xp, target).int64, copy=False), axis=-1)
+    ignored = t == ignore_index
+    x = xp.where(ignored, 0.0, widen(xp, logits))
+    t = xp.where(ignored, 0, t)
+    counts = xp.astype(xp.logical_not(ignored), x.dtype)
+    return x, t, xp.where(xp.logical_or(t < 0, t >= x.shape[-1]), math.nan, counts)
 
 
 def _cross_entropy(
@@ -86,7 +92,7 @@ def _cross_entropy(
     if reduction == "mean":
         g = g / one_for_zero(xp, xp.sum(counts))
     C = x.shape[-1]
-    classes = library(target).arange(C, dtype=t.dtype, device=device_of(t))
+    classes = library(xp, target).arange(C, dtype=t.dtype, device=device_of(t))
     dx = xp.exp(x - lse)
     dx -= (1 - label_smoothing) * xp.astype(t == classes, x.dtype)
     if label_smoothing:

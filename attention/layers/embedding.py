@@ -6,6 +6,7 @@ from typing import Any
 
 import minigrad as mg
 from minigrad import Tensor
+from minigrad.backend import dtype_name
 from minigrad.random import Generator
 
 from .. import functional as F
@@ -37,7 +38,7 @@ class Embedding(Module):
 
     def __call__(self, indices: Tensor) -> Tensor:
         if not mg.isdtype(indices.dtype, "integral"):
-            raise TypeError(f"Embedding: expected integer indices, got {indices.dtype}")
+            raise TypeError(f"Embedding: expected integer indices, got {dtype_name(indices.dtype)}")
         return F.embedding(indices, self.weight)
 
 

@@ -23,15 +23,15 @@ class Module:
     --------
     >>> class Affine(Module):
     ...     def __init__(self, d: int) -> None:
-    ...         self.scale = mg.Tensor([1.0] * d, requires_grad=True)
-    ...         self.shift = mg.Tensor([0.0] * d, requires_grad=True)
+    ...         self.scale = mg.Tensor([1.0] * d, requires_grad=True, dtype="float32")
+    ...         self.shift = mg.Tensor([0.0] * d, requires_grad=True, dtype="float32")
     ...     def __call__(self, x: Tensor) -> Tensor:
     ...         return self.scale * x + self.shift
     >>> model = Affine(3)
     >>> [name for name, _ in model.named_parameters()], model.parameter_count()
     (['scale', 'shift'], 6)
     >>> model
-    Affine(scale=float64 (3,), shift=float64 (3,))
+    Affine(scale=float32 (3,), shift=float32 (3,))
     """
 
     training: bool = True

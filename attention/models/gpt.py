@@ -7,7 +7,9 @@ normalisation in front, GELU in its tanh form, learned positions, and one matrix
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import minigrad as mg
@@ -98,26 +100,43 @@ class GPT(Module):
         top_k: int | None = None,
         generator: Generator | None = None,
     ) -> Tensor:
-        """``ids`` of shape (B, T) and ``max_new_tokens`` more: (B, T + max_new_tokens). Dropout is off meanwhile.
+        """``ids`` of shape (B, T) and ``max_new_tokens`` more: (B, T + max_new_tokens). Options as of `stream`."""
+        new = islice(self.stream(ids, temperature, top_k, generator), max_new_tokens)
+        longer: Tensor = mg.concat([ids, *new], axis=1)
+        return longer
 
-        Each token is drawn from softmax(logits / temperature), or is the likeliest one with ``temperature=0``; with
-        ``top_k`` from the k likeliest alone. Beyond ``context_length`` the model sees the last tokens only.
+    def stream(
+        self,
+        ids: Tensor,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        generator: Generator | None = None,
+    ) -> Iterator[Tensor]:
+        """The tokens after ``ids`` of shape (B, T), one by one and without end, each of shape (B, 1).
+
+        Each is drawn from softmax(logits / temperature), or is the likeliest one with ``temperature=0``; with ``top_k``
+        from the k likeliest alone. Beyond ``context_length`` the model sees the last tokens only. Dropout is off.
         """
         if ids.ndim != 2 or ids.shape[1] < 1:
-            raise ValueError(f"generate: expected ids of shape (B, T) with T ≥ 1, got {ids.shape}")
+            raise ValueError(f"GPT: expected ids of shape (B, T) with T ≥ 1, got {ids.shape}")
         if temperature < 0 or (top_k is not None and top_k < 1):
-            raise ValueError(f"generate: expected temperature ≥ 0 and top_k ≥ 1, got {temperature} and {top_k}")
-        with self.evaluating():
+            raise ValueError(f"GPT: expected temperature ≥ 0 and top_k ≥ 1, got {temperature} and {top_k}")
+
+        def write(seen: Tensor) -> Iterator[Tensor]:
             cache: Cache = {}
-            new = ids
-            for _ in range(max_new_tokens):
-                if ids.shape[1] > self.context_length:  # each token now stands at another position: begin anew
-                    cache, new = {}, ids[:, -self.context_length :]
-                logits = self(new, cache)[:, -1, :]
-                token = _choose(logits, temperature, top_k, generator or mg.random.default)
-                new = mg.astype(mg.expand_dims(token, axis=1), ids.dtype)
-                ids = mg.concat([ids, new], axis=1)
-            return ids
+            new = seen
+            while True:
+                if seen.shape[1] > self.context_length:  # each token now stands at another position: begin anew
+                    seen = seen[:, -self.context_length :]
+                    cache, new = {}, seen
+                with self.evaluating():
+                    logits = self(new, cache)[:, -1, :]
+                    token = _choose(logits, temperature, top_k, generator or mg.random.default)
+                    new = mg.astype(mg.expand_dims(token, axis=1), ids.dtype)
+                    seen = mg.concat([seen, new], axis=1)
+                yield new
+
+        return write(ids)
 
 
 def _choose(logits: Tensor, temperature: float, top_k: int | None, generator: Generator) -> Any:

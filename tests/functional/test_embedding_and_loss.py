@@ -146,10 +146,17 @@ def test_an_impossible_class_has_no_gradient() -> None:
     assert_allclose(value(x.grad), [[-0.5, 0, 0.5]], rtol=1e-15)
 
 
-@pytest.mark.skipif(mg.get_backend() == "jax", reason="JAX does not check: it gives NaN")
-def test_a_target_out_of_range_is_an_error() -> None:
-    with pytest.raises((IndexError, RuntimeError), match="^cross_entropy: .*logits: float64 \\(1, 3\\)"):
-        F.cross_entropy(tensor(numpy.zeros((1, 3))), tensor([3]))
+@pytest.mark.parametrize("target", [-1, 3, 1000])
+def test_a_target_out_of_range_is_no_other_class(target: int) -> None:
+    x = tensor(numpy.zeros((2, 3)), requires_grad=True)
+    if target > 0 and mg.get_backend() in ("numpy", "array_api_strict"):
+        with pytest.raises(IndexError, match="^cross_entropy: .*logits: float64 \\(2, 3\\)"):
+            F.cross_entropy(x, tensor([0, target]))
+    else:
+        F.cross_entropy(x, tensor([0, target]), reduction="none").backward(tensor([1.0, 1.0]))
+        assert numpy.all(numpy.isfinite(value(x.grad)[0]))
+        assert numpy.all(numpy.isnan(value(x.grad)[1]))
+        assert numpy.isnan(value(F.cross_entropy(x, tensor([0, target]))))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +169,8 @@ def test_a_target_out_of_range_is_an_error() -> None:
     ],
 )
 def test_cross_entropy_errors(target: Any, options: Any, kind: type[Exception], message: str) -> None:
-    with pytest.raises(kind, match="given logits: float64 \\(2, 4\\)") as error:
+    with pytest.raises(kind) as error:
         F.cross_entropy(tensor(numpy.zeros((2, 4))), tensor(target), **options)
     assert str(error.value).startswith(f"cross_entropy: {message}")
+    assert kind is TypeError or "given logits: float64 (2, 4)" in str(error.value)
     assert "\n" not in str(error.value)

@@ -33,10 +33,11 @@ def close(x: mg.Tensor, expected: Any, tolerance: float = 1e-12) -> None:
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
 def test_self_attention_is_the_published_equation(batch: tuple[int, ...]) -> None:
     head = SelfAttention(6, 4, dtype=DTYPE)
-    X = numbers(*batch, 5, 6).numpy()
+    x = numbers(*batch, 5, 6)
+    X = x.numpy()
     Q, K, V = (X @ W.numpy() for W in (head.query.weight, head.key.weight, head.value.weight))
     expected = softmax(Q @ K.swapaxes(-1, -2) / math.sqrt(4)) @ V
-    close(head(mg.asarray(X.tolist())), expected)
+    close(head(x), expected)
 
 
 def test_cross_attention_reads_from_the_source() -> None:
@@ -117,7 +118,7 @@ def test_multi_head_cross_attention_with_masks() -> None:
     attend = MultiHeadAttention(8, 2, d_source=3, dtype=DTYPE)
     x, source = numbers(2, 5, 8), numbers(2, 7, 3)
     real = [[True] * 7, [True] * 4 + [False] * 3]
-    may = (numbers(5, 7) > -0.5).numpy()
+    may = numbers(5, 7).numpy() > -0.5
     may[:, 0] = True
     keys = numpy.array(real)[:, None, :]
     source_mask = mg.asarray(real)
@@ -154,10 +155,10 @@ def test_one_token_at_a_time_is_the_same_as_all_at_once(rotary: bool) -> None:
 
     positions = RotaryPositions(9, 4, dtype=DTYPE) if rotary else None
     attend = MultiHeadAttention(8, 2, num_kv_heads=1, rotary=positions, dtype=DTYPE)
-    x = numbers(2, 6, 8)
+    x = numbers(2, 4, 8)
     cache: Cache = {}
-    parts = [attend(x[:, :3, :], is_causal=True, cache=cache)]
-    parts += [attend(x[:, i : i + 1, :], is_causal=True, cache=cache) for i in (3, 4, 5)]
+    parts = [attend(x[:, :2, :], is_causal=True, cache=cache)]
+    parts += [attend(x[:, i : i + 1, :], is_causal=True, cache=cache) for i in (2, 3)]
     close(mg.concat(parts, axis=1), attend(x, is_causal=True))
     with pytest.raises(ValueError, match="after a prompt one token at a time, got 2"):
         attend(x[:, :2, :], is_causal=True, cache=cache)
@@ -260,7 +261,7 @@ X = (2, 5, 8)
             lambda: attend(mg.ones(X), mask=mg.ones((2, 4), dtype="bool")),
             r"expected a boolean padding mask of shape \(2, 5\) \(True = real\), got bool \(2, 4\)",
         ),
-        (lambda: attend(mg.ones(X), mask=mg.ones((2, 5))), r"got float64 \(2, 5\)"),
+        (lambda: attend(mg.ones(X), mask=mg.ones((2, 5), dtype="float64")), r"got float64 \(2, 5\)"),
         (
             lambda: attend(mg.ones(X), mg.ones((2, 3, 8)), source_mask=mg.ones((2, 5), dtype="bool")),
             r"padding mask of shape \(2, 3\)",

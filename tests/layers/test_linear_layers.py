@@ -73,7 +73,7 @@ def test_embedding_takes_rows_and_adds_gradients_of_repeated_ones() -> None:
 
 def test_dropout_drops_and_scales_in_training_alone() -> None:
     dropout = Dropout(0.25)
-    x = mg.ones((100, 100))
+    x = mg.ones((100, 100), dtype="float64")
     y = dropout(x).numpy()
     assert set(numpy.unique(y)) == {0.0, 1 / 0.75}
     assert abs((y == 0).mean() - 0.25) < 0.02
@@ -91,7 +91,11 @@ def test_dropout_drops_and_scales_in_training_alone() -> None:
         (lambda: Linear(0, 2), ValueError, "Linear: expected positive widths, got 0 and 2"),
         (lambda: LayerNorm(3)(mg.ones((4, 5))), ValueError, r"LayerNorm: expected x of shape \(\.\.\., 3\)"),
         (lambda: RMSNorm(3)(mg.ones((4, 5))), ValueError, r"RMSNorm: expected x of shape \(\.\.\., 3\)"),
-        (lambda: Embedding(3, 2)(mg.ones((4,))), TypeError, "Embedding: expected integer indices, got float64"),
+        (
+            lambda: Embedding(3, 2)(mg.ones((4,), dtype="float64")),
+            TypeError,
+            "Embedding: expected integer indices, got float64",
+        ),
         (lambda: Dropout(1.5), ValueError, "Dropout: expected a probability between 0 and 1, got 1.5"),
         (lambda: Dropout(math.nan), ValueError, "Dropout: expected a probability"),
     ],

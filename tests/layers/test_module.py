@@ -13,8 +13,8 @@ from minigrad.backend import dtype_name
 
 class Nested(Module):
     def __init__(self) -> None:
-        self.scale = mg.Tensor([1.0, 2.0], requires_grad=True)
-        self.constant = mg.Tensor([1.0, 2.0])
+        self.scale = mg.Tensor([1.0, 2.0], requires_grad=True, dtype="float64")
+        self.constant = mg.Tensor([1.0, 2.0], dtype="float64")
         self.first = Linear(2, 3)
         self.items = [Linear(3, 2, bias=False), {"a": Linear(2, 1)}]
         self.by_name = {"x": Linear(1, 1, bias=False)}

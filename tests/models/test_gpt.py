@@ -74,6 +74,18 @@ def test_greedy_generation_is_the_argmax_of_the_whole_also_beyond_the_context() 
     assert model.generate(ids, 0).tolist() == ids.tolist()
 
 
+def test_a_stream_can_be_left_and_records_nothing() -> None:
+    model = tiny(dropout=0.5)
+    ids = tokens(2, 3)
+    expected = model.generate(ids, 5, generator=mg.random.Generator(7))
+    stream = model.stream(ids, generator=mg.random.Generator(7))
+    for i in range(3, 8):
+        new = next(stream)
+        assert new.tolist() == expected[:, i : i + 1].tolist()
+        assert model.training, "left in evaluation mode between two tokens"
+        assert model(ids).requires_grad, "left without recording between two tokens"
+
+
 def test_sampling_follows_the_probabilities() -> None:
     model = tiny(num_layers=1)
     for parameter in model.parameters():

@@ -1,0 +1,379 @@
+"""The command line: what a person types, what is printed, and every mistake answered in one line."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attention import checkpoint, data, train
+from attention.__main__ import main
+
+TINY = ("--steps", "2", "--width", "8", "--layers", "1", "--batch", "2")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test works in an empty directory with pairs and a text to train on."""
+    monkeypatch.chdir(tmp_path)
+    Path("pairs.tsv").write_bytes(
+        b"\xef\xbb\xbf" + "".join(f"nº {i}\t{i % 10}\t{'low' if i < 30 else 'high'}\r\n" for i in range(60)).encode()
+    )
+    Path("text.txt").write_text("the cat sat on the mat.\n" + "x" * 3000 + "\n")
+
+
+@pytest.fixture
+def pairs(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was printed by a run on pairs.tsv, which is in runs/pairs."""
+    return once("pairs", ("train", "--pairs", "pairs.tsv", *TINY), capsys)
+
+
+@pytest.fixture
+def text(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was printed by a run on text.txt, which is in runs/text."""
+    return once("text", ("train", "--text", "text.txt", *TINY), capsys)
+
+
+RUNS: dict[str, tuple[str, dict[str, bytes]]] = {}
+
+
+def once(kind: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command that trains, or, as one seed gives one run, put down what it left the first time."""
+    folder = Path("runs", kind)
+    if kind not in RUNS:
+        assert main(command) == 0
+        RUNS[kind] = capsys.readouterr().out, files(str(folder))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in RUNS[kind][1].items():
+        (folder / name).write_bytes(content)
+    return RUNS[kind][0]
+
+
+@pytest.fixture
+def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """The one line that a command ends with that cannot be done."""
+
+    def run(*arguments: str) -> str:
+        assert main(arguments) == 1
+        *bar, error = capsys.readouterr().err.splitlines()
+        assert all("step" in line for line in bar if line)  # the progress bar, if it came so far
+        assert error.startswith("error: ")
+        return error.removeprefix("error: ")
+
+    return run
+
+
+def files(folder: str) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
+
+
+# ------------------------------------------------------------------------------------------------ train, and use it
+
+
+def test_pairs_end_in_a_report_a_picture_and_a_command_to_try(pairs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "parameters, checkpoint in runs/pairs\n" in pairs
+    assert "  →  " in pairs
+    accuracy = [line.split() for line in pairs.splitlines() if " %  (" in line]
+    assert [words[0] for words in accuracy] == ["high", "low", "all"]
+    assert accuracy[-1][-1] == "6)"  # one in ten of the sixty sources was held out
+    assert Path("runs/pairs/attention.png").read_bytes().startswith(b"\x89PNG")
+    last = pairs.splitlines()[-1].removeprefix("Use it with: ")
+    python, *command = shlex.split(last)
+    assert python in (sys.executable, "python")
+    assert command[:-1] == ["-m", "attention", "translate", "--checkpoint", "runs/pairs"]
+    assert main(command[2:]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_text_ends_in_a_report_and_a_command_to_try(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "parameters, checkpoint in runs/text\n" in text
+    assert "nats per character" in text
+    command = shlex.split(text[text.index("Use it with: ") :].removeprefix("Use it with: "))[3:]
+    assert command == ["generate", "--checkpoint", "runs/text", "--prompt=the cat sat on the mat."]
+    assert main(command) == 0
+    one = capsys.readouterr().out
+    assert one.startswith("the cat sat on the mat.")
+    assert len(one) > 200
+    assert main(["generate"]) == 0
+    assert capsys.readouterr().out == one
+
+
+def test_an_example_that_looks_like_an_option_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("minus.tsv").write_text("".join(f"-{i}\t{i}\n" for i in range(20)))
+    assert main(["train", "--pairs", "minus.tsv", *TINY]) == 0
+    command = capsys.readouterr().out.splitlines()[-1].removeprefix("Use it with: ")
+    assert main(shlex.split(command)[3:]) == 0
+
+
+def test_several_sources_are_translated_and_the_first_is_drawn(pairs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["translate", "--checkpoint", "runs/pairs", "--heatmap", "a.png", "nº 1", "nº 22", "no\u0323"[:1]]
+    assert main(command) == 0
+    assert [line.partition("\t")[0] for line in capsys.readouterr().out.splitlines()] == ["nº 1", "nº 22", "n"]
+    assert Path("a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_generate_with_its_options(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def written(*options: str) -> str:
+        assert main(["generate", "--length", "5", *options]) == 0
+        return capsys.readouterr().out
+
+    assert written("--temperature", "0", "--prompt", "cat") == written("--top-k", "1", "--prompt", "cat")
+    long = "the mat. " * 20  # more than the 64 characters that the model sees
+    assert written("--prompt", long).startswith(long)
+    assert written("--length", "0", "--prompt", "cat") == "cat\n"
+    assert written("--seed", "1") == written("--seed", "1") != written("--seed", "2")
+
+
+def test_the_built_in_text_is_english() -> None:
+    task = train.Continuation(train.Settings("text", steps=1, width=8, layers=1))
+    assert task.example.isascii()
+    assert len(task.ids) > 100_000
+
+
+# ------------------------------------------------------------------------------------------------ runs that are there
+
+
+def test_the_same_command_again_reports_again_and_changes_nothing(
+    pairs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files("runs/pairs")
+    for command in (["--pairs", "pairs.tsv", *TINY], ["--resume", "--checkpoint", "runs/pairs"]):
+        assert main(["train", *command]) == 0
+        again = capsys.readouterr().out
+        assert again.splitlines()[0].endswith("checkpoint in runs/pairs from step 2 of 2")
+        assert again.splitlines()[1:] == pairs.splitlines()[1:]
+    assert {name: b for name, b in files("runs/pairs").items() if ".png" not in name} == {
+        name: b for name, b in before.items() if ".png" not in name
+    }
+
+
+def test_another_run_is_replaced_only_if_told_so(pairs: str, fails: Callable[..., str]) -> None:
+    before = files("runs/pairs")
+    command = ["train", "--pairs", "pairs.tsv", *TINY, "--seed", "1"]
+    assert fails(*command) == "runs/pairs holds another run: use --resume, --overwrite or another --checkpoint"
+    assert fails("train", "--text", "text.txt", "--checkpoint", "runs/pairs").startswith("runs/pairs holds another run")
+    assert files("runs/pairs") == before
+    assert main([*command, "--overwrite"]) == 0
+    assert json.loads(files("runs/pairs")["checkpoint.json"])["meta"]["settings"]["seed"] == 1
+
+
+@pytest.mark.parametrize("options", [["--pairs", "pairs.tsv"], ["--text"], ["--seed", "0"]])
+def test_resume_takes_no_other_settings(fails: Callable[..., str], options: list[str]) -> None:
+    assert fails("train", "--resume", *options) == (
+        "--resume goes on with the data and settings of the checkpoint; give --checkpoint alone"
+    )
+
+
+def test_data_that_changed_or_went_away_cannot_be_resumed(pairs: str, fails: Callable[..., str]) -> None:
+    before = files("runs/pairs")
+    with open("pairs.tsv", "a") as file:
+        file.write("n\t1\n")
+    resume = ("train", "--resume", "--checkpoint", "runs/pairs")
+    assert fails(*resume) == "cannot resume: pairs.tsv is not what this run began with"
+    Path("pairs.tsv").unlink()
+    assert fails(*resume) == "pairs.tsv: No such file or directory"
+    assert files("runs/pairs") == before
+
+
+# ------------------------------------------------------------------------------------------------ mistakes
+
+
+def test_a_checkpoint_that_is_missing_damaged_or_foreign(pairs: str, text: str, fails: Callable[..., str]) -> None:
+    missing = "runs/dates/checkpoint.json: No such file or directory"
+    assert fails("translate", "1 May 1900") == fails("train", "--resume") == missing
+    use = {"generate": ("generate",), "translate": ("translate", "1"), "train": ("train", "--resume")}
+    at = ("--checkpoint", "runs/pairs")
+    assert fails(*use["generate"], *at) == "runs/pairs translates; use it with: python -m attention translate"
+    assert fails("translate", "1", "--checkpoint", "runs/text") == (
+        "runs/text continues text; use it with: python -m attention generate"
+    )
+
+    for file in Path("runs/pairs").glob("*.safetensors"):
+        file.write_bytes(file.read_bytes()[:-1])
+    for command in use.values():
+        assert fails(*command, *at).endswith(": damaged, its SHA-256 is not the one in checkpoint.json")
+    checkpoint.save("runs/pairs", {}, {"what": "of another program"})
+    for command in use.values():
+        assert fails(*command, *at).startswith("runs/pairs: expected a checkpoint of `python -m attention train`")
+    Path("runs/pairs/checkpoint.json").write_text("{}")
+    for command in (*use.values(), ("train", "--pairs", "pairs.tsv")):
+        assert fails(*command, *at) == "runs/pairs/checkpoint.json: not an attention checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "FILE: No such file or directory"),
+        ("", "FILE: no pairs in it"),
+        (b"a\tb\n\xff\tb\n", "FILE line 2: not UTF-8 (byte 0xff at offset 4)"),
+        ("a\tb\na\n", "FILE line 2: expected 'source<TAB>target', got 1 column"),
+        ("a\tb\n\na\t\n", "FILE line 3: the target is empty"),
+        ("a\tb\n", "FILE: expected at least 10 different sources, got 1"),
+        (
+            "".join(f"{i}\t{i}\n" for i in range(20)) + "1\t" + "x" * 1024,
+            f"FILE: expected fewer than 1024 characters on each side of a pair, got 1024 in '{'x' * 40}'…",
+        ),
+    ],
+)
+def test_pairs_that_cannot_be_used(content: Any, message: str, fails: Callable[..., str]) -> None:
+    if content is not None:
+        Path("FILE").write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert fails("train", "--pairs", "FILE") == message
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "FILE: No such file or directory"),
+        ("", "FILE: no text in it"),
+        (b"a\n\xff", "FILE line 2: not UTF-8 (byte 0xff at offset 2)"),
+        ("a", "FILE: expected at least 660 characters to train on, got 1"),
+    ],
+)
+def test_a_text_that_cannot_be_used(content: Any, message: str, fails: Callable[..., str]) -> None:
+    if content is not None:
+        Path("FILE").write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert fails("train", "--text", "FILE") == message
+    assert fails("train", "--text", ".") == ".: Is a directory"
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("train --steps 0", "--steps: expected 1 or more, got 0"),
+        ("train --batch -3", "--batch: expected 1 or more, got -3"),
+        ("train --seed -1", "--seed: expected 0 or more, got -1"),
+        ("train --width 6", "--width: expected a multiple of 4, the number of heads, got 6"),
+        ("train --pairs ''", ": No such file or directory"),
+        ("generate --length -1", "--length: expected 0 or more, got -1"),
+        ("generate --temperature -0.1", "--temperature: expected 0 or more, got -0.1"),
+        ("generate --temperature nan", "--temperature: expected 0 or more, got nan"),
+        ("generate --top-k 0", "--top-k: expected 1 or more, got 0"),
+        ("generate --seed -1", "--seed: expected 0 or more, got -1"),
+    ],
+)
+def test_numbers_out_of_range(command: str, message: str, fails: Callable[..., str]) -> None:
+    assert fails(*shlex.split(command)) == message
+
+
+def test_what_was_never_seen_in_training(
+    pairs: str, text: str, fails: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ("--checkpoint", "runs/pairs")
+    assert fails("translate", *at, "nº 1", "no 1") == "character 'o' at position 1 of 'no 1' was not seen in training"
+    assert fails("translate", *at, "") == "expected 1 to 5 characters, got 0 in ''"
+    assert fails("translate", *at, "nº 123") == "expected 1 to 5 characters, got 6 in 'nº 123'"
+    assert fails("generate", "--prompt", "Cat") == "character 'C' at position 0 of 'Cat' was not seen in training"
+    assert fails("generate", "--prompt", "") == "--prompt: expected at least one character, got none"
+    assert capsys.readouterr().out == ""
+
+
+def test_a_folder_that_cannot_be_made_is_noticed_before_training(fails: Callable[..., str]) -> None:
+    error = fails("train", "--pairs", "pairs.tsv", "--checkpoint", "text.txt/run", "--steps", "1000000")
+    assert "Not a directory" in error
+
+
+def test_a_package_that_is_missing(fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    error = fails("train", "--pairs", "pairs.tsv", *TINY)
+    assert error == "matplotlib is missing: pip install 'minigrad-attention[train]'"
+
+
+# ------------------------------------------------------------------------------------------------ interruptions
+
+
+def interrupted(*args: Any, **options: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_interrupted_before_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(train, "read_pairs", interrupted)
+    assert main(["train", "--pairs", "pairs.tsv"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert not Path("runs").exists()
+
+
+def test_interrupted_after_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(train.Translation, "report", interrupted)
+    assert main(["train", "--pairs", "pairs.tsv", *TINY]) == 130
+    assert capsys.readouterr().err.endswith("interrupted; the training is complete and saved in runs/pairs\n")
+    assert train.load(Path("runs/pairs"))["step"] == 2
+
+
+def test_interrupted_in_the_middle_of_a_text(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def one_more(*args: Any) -> Any:
+        yield "the c"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "continue_text", one_more)
+    assert main(["generate"]) == 130
+    assert capsys.readouterr() == ("the c\n", "interrupted\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_training_saves_and_says_how_to_go_on(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with attention("train", "--pairs", "pairs.tsv", *TINY[2:], "--steps", "1000000") as process:
+        while not Path("runs/pairs/checkpoint.json").exists():  # it is there from the first step
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    last = err.splitlines()[-1]
+    stopped = train.load(Path("runs/pairs"))
+    assert f"stopped after step {stopped['step']} of 1000000, saved in runs/pairs; go on with: " in last
+    assert shlex.split(last)[-4:] == ["train", "--resume", "--checkpoint", "runs/pairs"]
+    assert stopped["step"] >= 1
+
+
+# ------------------------------------------------------------------------------------------------ terminals and pipes
+
+
+def attention(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
+    """``python -m attention`` in a process of its own."""
+    root = str(Path(data.__file__).parents[1])
+    environment = os.environ | {"PYTHONPATH": root} | options.pop("env", {})
+    command = [sys.executable, "-m", "attention", *arguments]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    return subprocess.Popen(command, text=True, env=environment, **options)
+
+
+def test_a_terminal_without_unicode(pairs: str) -> None:
+    with attention("train", "--resume", "--checkpoint", "runs/pairs", env={"PYTHONIOENCODING": "ascii"}) as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+    assert r"  \u2192  " in out
+
+
+def test_a_reader_that_has_seen_enough(text: str) -> None:
+    with attention("generate", "--length", "100000") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=120) == 0
+
+
+def test_an_error_is_one_line_and_the_exit_status() -> None:
+    with attention("translate", "1 May 1900", env={"MINIGRAD_BACKEND": "numpy"}) as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (1, "")
+    assert err == "error: runs/dates/checkpoint.json: No such file or directory\n"
+
+
+def test_no_standard_output_at_all(pairs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["translate", "--checkpoint", "runs/pairs", "nº 1"]) == 0
