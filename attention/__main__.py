@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--steps", type=int, help="how many batches to train on (1400)")
     train.add_argument("--batch", type=int, help="how many sequences in each (64; text: 16)")
     train.add_argument("--width", type=int, help="of the model, d (64; text: 128)")
-    train.add_argument("--layers", type=int, help="in encoder and decoder each (1; text: 4)")
+    train.add_argument("--layers", type=int, help="in encoder and decoder each (1; text: 3)")
     train.set_defaults(run=_train)
 
     translate = commands.add_parser("translate", help="translate with a trained model")

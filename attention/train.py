@@ -38,7 +38,7 @@ LONGEST = 1024  # characters: attention takes time and memory that grow with the
 DEFAULTS: dict[str, dict[str, Any]] = {
     "dates": {},
     "pairs": {},
-    "text": {"batch": 16, "width": 128, "layers": 4, "learning_rate": 2e-3},
+    "text": {"batch": 16, "width": 128, "layers": 3, "learning_rate": 3e-3},
 }
 """The kinds of run, and where their `Settings` differ from those of the dates."""
 
@@ -66,9 +66,9 @@ class Settings:
         if (
             not isinstance(data, dict)
             or data.keys() != usual.keys()
-            or data["kind"] not in DEFAULTS
-            or not isinstance(data["file"], str | None)
             or any(type(data[name]) is not type(value) for name, value in usual.items() if name != "file")
+            or not isinstance(data["file"], str | None)
+            or data["kind"] not in DEFAULTS
             or any(value < (0 if name == "seed" else 1) for name, value in data.items() if isinstance(value, int))
         ):
             raise CheckpointError("checkpoint: its settings are not those of this program")
@@ -185,7 +185,7 @@ class Continuation:
             loss = cross_entropy(self.model(ids), following).item()
         print(f"\nLoss on text never seen in training: {loss:.3f} nats per character")
         print("\nThe model continues:\n")
-        print("".join(continue_text(self.model, self.vocabularies, self.example, 500, seed=self.settings.seed)))
+        print("".join(continue_text(self.model, self.vocabularies, self.example, 300, seed=self.settings.seed)))
 
 
 Task = Translation | Continuation
@@ -308,8 +308,8 @@ def train(task: Task, folder: Path, resume: dict[str, Any] | None = None) -> Non
             optimizer.step()
             tokens += count
 
-            last = step + 1 == settings.steps
-            due = last or interrupted or time.monotonic() - saved > SAVE_EVERY
+            last, stop = step + 1 == settings.steps, bool(interrupted)  # a signal from here on is for the next step
+            due = last or stop or time.monotonic() - saved > SAVE_EVERY
             if due or step % 10 == 0:  # not more often, as reading a number waits for a GPU
                 if not math.isfinite(loss.item()) or not math.isfinite(norm.item()):
                     raise ValueError(f"the loss is not finite after step {step + 1}; {folder} is as it was last saved")
@@ -319,7 +319,7 @@ def train(task: Task, folder: Path, resume: dict[str, Any] | None = None) -> Non
             if due:
                 save(task, optimizer, step + 1, folder)
                 saved = time.monotonic()
-            if interrupted and not last:
+            if stop and not last:
                 raise Stopped(f"stopped after step {step + 1} of {settings.steps}, saved in {folder}")
 
 
@@ -344,6 +344,7 @@ def _interruptions() -> Iterator[list[int]]:
 
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # what AdamW remembers of each parameter, besides the number of steps
+DAMAGE = (KeyError, TypeError, AttributeError, ValueError)  # what comes of a checkpoint with anything wrong inside
 
 
 def save(task: Task, optimizer: optim.Optimizer, step: int, folder: Path) -> None:
@@ -413,9 +414,6 @@ def _restore(task: Task, optimizer: optim.Optimizer, saved: dict[str, Any]) -> i
     except DAMAGE as error:
         raise CheckpointError(f"cannot resume: damaged: {_one_line(error)}") from None
     return step
-
-
-DAMAGE = (KeyError, TypeError, AttributeError, ValueError)  # what comes of a checkpoint with anything wrong inside
 
 
 def _one_line(error: Exception) -> str:

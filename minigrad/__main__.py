@@ -61,7 +61,7 @@ def _check(op: Primitive[Any], example: Example) -> tuple[str, str, list[str]]:
     errors, wrong = ["-", "-"], []
     for order, check in enumerate((gradcheck, gradgradcheck)):
         try:
-            report = check(_call_of(op, example), _arguments(op, example))
+            report = check(*_prepared(op, example))
             errors[order] = f"{report.error:.0e}"
         except GradcheckError as error:
             errors[order] = f"{error.error:.0e}"
@@ -73,35 +73,20 @@ def _check(op: Primitive[Any], example: Example) -> tuple[str, str, list[str]]:
     return errors[0], errors[1], wrong
 
 
-def _call_of(op: Primitive[Any], example: Example) -> Callable[..., Any]:
-    """The example's call as a function of the arguments that `_arguments` gives."""
-    of = example.of
-    if of is None:
-        return lambda *args: op(*args, **example.options)
-    random = _random_ones(op, example)
-    return lambda *args: op(*(of(x) if r else x for x, r in zip(args, random, strict=True)), **example.options)
-
-
-def _random_ones(op: Primitive[Any], example: Example) -> list[bool]:
-    """For each argument of the example, whether it is a shape that stands for random numbers."""
-    names = itertools.chain(op.names, itertools.repeat(op.variadic))
-    return [
-        isinstance(arg, tuple) and all(type(n) is int for n in arg) and (name in op.rules or op.joint is not None)
-        for name, arg in zip(names, example.args, strict=False)
-    ]
-
-
 def _default_example(op: Primitive[Any]) -> Example:
     count = len([name for name in op.names if name not in op.defaults]) + (2 if op.variadic else 0)
     return Example(((2, 3), *[(3,)] * (count - 1)), {}, -2.0, 2.0, False, None)
 
 
-def _arguments(op: Primitive[Any], example: Example) -> list[Any]:
-    """The example's arguments, with arrays in place of what stands for them. The random ones require a gradient."""
+def _prepared(op: Primitive[Any], example: Example) -> tuple[Callable[..., Any], list[Any]]:
+    """The example's call as a function of its arguments, and these: the arrays to check require a gradient."""
     generator = Generator(0)
-    args = []
-    for arg, random in zip(example.args, _random_ones(op, example), strict=True):
-        if random:
+    args: list[Any] = []
+    random = []
+    for name, arg in zip(itertools.chain(op.names, itertools.repeat(op.variadic)), example.args, strict=False):
+        shape = isinstance(arg, tuple) and all(type(n) is int for n in arg)
+        random.append(shape and (name in op.rules or op.joint is not None))
+        if random[-1]:
             x = generator.uniform(arg, example.low, example.high)
             if example.complex:
                 y = generator.uniform(arg, example.low, example.high)
@@ -110,7 +95,13 @@ def _arguments(op: Primitive[Any], example: Example) -> list[Any]:
             args.append(x)
         else:
             args.append(arg() if callable(arg) else arg)
-    return args
+
+    def call(*args: Any) -> Any:
+        if example.of is not None:
+            args = tuple(example.of(x) if drawn else x for x, drawn in zip(args, random, strict=True))
+        return op(*args, **example.options)
+
+    return call, args
 
 
 def _call(example: Example) -> str:
@@ -134,21 +125,23 @@ def _text(value: Any) -> str:
 # ------------------------------------------------------------------------------------------------ info
 
 
-def info() -> int:
+def info(name: str, device: str | None) -> int:
     """Print versions, backends and devices. No library is imported for it but NumPy and the backend in use."""
     print(f"minigrad {mg.__version__}, Python {platform.python_version()}, {platform.platform()}")
     print("\nbackends")
     packages = metadata.packages_distributions()  # CuPy's package is cupy-cuda12x or another
-    for name, extra in backend.EXTRAS.items():
-        if backend.is_installed(name):
-            status = ", ".join(f"{package} {metadata.version(package)}" for package in dict.fromkeys(packages[name]))
+    for known, extra in backend.EXTRAS.items():
+        if backend.is_installed(known):
+            found = dict.fromkeys(packages.get(known, []))
+            status = ", ".join(f"{package} {metadata.version(package)}" for package in found) or "installed"
         else:
             status = f"not installed; pip install 'minigrad-attention[{extra}]'"
-        print(f"  {name:<18} {status}")
-    print(f"\nnew arrays: {_where()} (MINIGRAD_BACKEND, MINIGRAD_DEVICE)")
-    with warnings.catch_warnings(action="ignore"):  # PyTorch deprecates devices while it lists them
-        devices = backend.current().xp.__array_namespace_info__().devices()
-    print(f"devices: {', '.join(str(device) for device in devices if device is not None)}")
+        print(f"  {known:<18} {status}")
+    with backend.use_backend(name, device):  # or the error says why it cannot be used
+        print(f"\nnew arrays: {_where()} (MINIGRAD_BACKEND, MINIGRAD_DEVICE)")
+        with warnings.catch_warnings(action="ignore"):  # PyTorch deprecates devices while it lists them
+            devices = backend.current().xp.__array_namespace_info__().devices()
+        print(f"devices: {', '.join(str(device) for device in devices if device is not None)}")
     blas = backend.NUMPY.show_config(mode="dicts")["Build Dependencies"]["blas"]
     threads = os.environ.get("OMP_NUM_THREADS", "not set")
     print(f"numpy's BLAS: {blas.get('name')} {blas.get('version')}; {os.cpu_count()} CPUs, OMP_NUM_THREADS {threads}")
@@ -187,8 +180,11 @@ def main(argv: list[str] | None = None) -> int:
         if args.command is None:
             parser.print_help(sys.stderr)
             return 2
-        with backend.use_backend(args.backend, args.device):
-            status = info() if args.command == "info" else check_operations(args.only)
+        if args.command == "info":
+            status = info(args.backend, args.device)
+        else:
+            with backend.use_backend(args.backend, args.device):
+                status = check_operations(args.only)
         sys.stdout.flush()
         return status
     except backend.BackendError as error:

@@ -248,9 +248,9 @@ class Primitive(Generic[P]):
     ) -> None:
         """Add a call for ``python -m minigrad gradcheck``: a tuple of ints stands for random numbers of that shape.
 
-        The numbers lie between ``low`` and ``high``; ``complex`` gives them an imaginary part; ``of`` makes of each such
-        array what the operation can take (a symmetric matrix, say). A function without arguments stands for the array
-        that it returns. Without any example the first argument is of shape (2, 3), the others of shape (3,).
+        The numbers lie between ``low`` and ``high``; ``complex`` gives them an imaginary part; ``of`` makes of each
+        such array what the operation can take (a symmetric matrix, say). A function without arguments stands for the
+        array that it returns. Without any example the first argument is of shape (2, 3), the others of shape (3,).
         """
         self.examples.append(Example(args, options, low, high, complex, of))
 
@@ -422,13 +422,18 @@ class Primitive(Generic[P]):
             return TypeError(f"{self}: {wrong_call}")
         message = str(error) or type(error).__name__
         if message.startswith(f"{self}: "):
-            return error
+            if "(given " in message:
+                return error
+            message = message.removeprefix(f"{self}: ")  # NumPy's matmul says its name as well
         lines = message.strip().splitlines()
         kinds: tuple[type[Exception], ...] = (IndexError, TypeError, ValueError, OverflowError, NotImplementedError)
         kind = next((kind for kind in kinds if isinstance(error, kind)), RuntimeError)
         shapes = [tuple(x.shape) for x in args if hasattr(x, "shape")]
-        if kind in (RuntimeError, TypeError) and len(shapes) > 1 and not _broadcast(shapes):
-            kind = ValueError  # NumPy's class for it, on every backend
+        about_shapes = (
+            kind is RuntimeError or "broadcast" in message
+        )  # PyTorch's class and JAX's; NumPy's is ValueError
+        if about_shapes and len(shapes) > 1 and not _broadcast(shapes):
+            kind = ValueError
         extra = "".join(f", {name}={value!r}" for name, value in options.items())
         return kind(f"{self}: {lines[0]} (given {self._given(args)}{extra})")
 
@@ -710,7 +715,9 @@ def _fit(xp: Any, g: Any, node: Node | Leaf, op: Any) -> Any:
         extra = len(g.shape) - len(shape)
         axes = tuple(range(extra)) + tuple(i + extra for i, n in enumerate(shape) if n == 1 and g.shape[i + extra] != 1)
         if extra < 0 or not _broadcast([tuple(g.shape), tuple(shape)]):
-            raise ValueError(f"{op}: its rule gave a gradient of shape {g.shape} for an argument of shape {shape}")
+            raise ValueError(
+                f"{op}: its rule gave a gradient of shape {tuple(g.shape)} for an argument of shape {tuple(shape)}"
+            )
         g = xp.reshape(xp.sum(g, axis=axes), shape)
     if g.dtype != node.dtype:
         if xp.isdtype(g.dtype, "complex floating") and not xp.isdtype(node.dtype, "complex floating"):

@@ -262,21 +262,21 @@ def to_numpy(x: Array) -> Array:
     if name == "cupy":
         return x.get()
     if name == "torch":
-        return x.detach().cpu().numpy()
+        x = x.detach().cpu().resolve_conj().resolve_neg()
+        return (x.float() if dtype_name(x.dtype) == "bfloat16" else x).numpy()  # NumPy has no bfloat16
     if name == "array_api_strict":
         return numpy.array(x._array)  # also from its fake devices, which refuse np.asarray
     return numpy.asarray(x)
 
 
 def as_dtype(xp: Namespace, dtype: Any) -> Any:
-    """The library's dtype object for ``dtype``: that itself, or a name of the standard (``"float32"``)."""
-    if dtype is None:
-        return None
-    if isinstance(dtype, str):
-        if not hasattr(xp, dtype):
-            raise TypeError(f"backend {name_of(xp)!r} has no dtype {dtype!r}")
-        return getattr(xp, dtype)
-    return dtype
+    """``dtype`` as an object of the library: it may be a name of the standard (``"float32"``) or another library's."""
+    if dtype is None or (xp is NUMPY and isinstance(dtype, numpy.dtype | type)):
+        return dtype
+    name = dtype if isinstance(dtype, str) else dtype_name(dtype)
+    if not hasattr(xp, name):
+        raise TypeError(f"backend {name_of(xp)!r} has no dtype {name!r}")
+    return getattr(xp, name)
 
 
 @lru_cache(maxsize=None, typed=True)  # NumPy works its names out anew each time; typed, so that it is never asked

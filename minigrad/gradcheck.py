@@ -29,8 +29,7 @@ from typing import Any, NamedTuple
 import minigrad as mg
 
 from .autodiff import _conjugate
-from .backend import describe, dtype_name, namespace_of
-from .random import Generator
+from .backend import describe, dtype_name, host_generator, namespace_of
 from .tensor import Tensor
 from .transforms import _outputs, leaves, rebuild, vjp
 
@@ -146,7 +145,7 @@ def gradgradcheck(
     """
     function, xs = _by_name("gradgradcheck", f, inputs)
     ys = function(xs)
-    cotangents = _arrays(_random(Generator(0), _coordinates(ys).size), ys)
+    cotangents = _arrays(_random(host_generator(0), _coordinates(ys).size), ys)
     xs_and_vs = xs | {f"the cotangent of {name}": v for name, v in cotangents.items()}
 
     def first_order(given: Named) -> Named:
@@ -174,7 +173,10 @@ def _by_name(who: str, f: Callable[..., Any], inputs: Any) -> tuple[Callable[[Na
             new[i] = x
         result = f(*rebuild(args, new))
         outputs = zip(_names(result, "output"), _outputs(who, result), strict=True)
-        return {name: y for name, y in outputs if mg.isdtype(y.dtype, FLOATING)}
+        ys = {name: y for name, y in outputs if mg.isdtype(y.dtype, FLOATING)}
+        if not ys:
+            raise TypeError(f"{who}: expected the function to return floating-point Tensors, got {result!r:.80}")
+        return ys
 
     return function, {names[i]: values[i].detach() for i in chosen}
 
@@ -218,9 +220,8 @@ def _check(
 
     # Both are matrices of derivatives: a row for each way to move the arguments, a column for each view of the results.
     if method == "projection":
-        analytic, numeric, size = _projections(
-            moved, pulled, x, y, [_coordinates({name: x}).size for name, x in xs.items()], eps
-        )
+        counts = [_coordinates({name: x}).size for name, x in xs.items()]
+        analytic, numeric, size = _projections(moved, pulled, x, y, counts, eps)
         rows, columns = [f"{name} along a random direction" for name in xs for _ in range(DIRECTIONS)], ["the output"]
     else:
         size = mg.abs(y)
@@ -321,7 +322,7 @@ def _projections(
     f: Moved, pulled: Moved, x: Tensor, y: Tensor, counts: Sequence[int], eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """wᵀ J u by rule and by differences, one row for each random u and w; and the size of the wᵀ f(x) subtracted."""
-    generator = Generator(0)
+    generator = host_generator(0)
     scale = mg.maximum(mg.abs(x), mg.ones_like(x))
     analytic, numeric, size = [], [], []
     start = 0
@@ -337,8 +338,8 @@ def _projections(
     return mg.stack(analytic)[:, None], mg.stack(numeric)[:, None], mg.stack(size)[:, None]
 
 
-def _random(generator: Generator, size: int) -> Tensor:
-    return mg.asarray(generator._host.normal(size=size))
+def _random(generator: Any, size: int) -> Tensor:
+    return mg.asarray(generator.normal(size=size))
 
 
 # ------------------------------------------------------------------------------------------------ coordinates

@@ -69,7 +69,7 @@ cross.vjp(
     x2=lambda g, xp, x1, axis: xp.linalg.cross(g, xp.broadcast_to(x1, g.shape), axis=axis),
 )
 cross.example((2, 3), (2, 3))
-cross.example((3, 2), (3, 2), axis=0)
+cross.example((3, 2), (3, 2), axis=-2)
 
 
 @primitive

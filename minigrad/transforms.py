@@ -204,7 +204,7 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[T
     so no second set of rules is needed (J. Townsend, "A new trick for calculating Jacobian vector products", 2017).
 
     >>> jvp(lambda x: x * x, [Tensor([1.0, 2.0])], [Tensor([1.0, 10.0])])[1]
-    Tensor([ 2., 40.], dtype=float64, backend=numpy, device=cpu, op=add)
+    Tensor([ 2., 40.], dtype=float64, backend=numpy, device=cpu)
     """
     with _recording_set_to(True):
         places, inputs = _inputs("jvp", tuple(primals))
@@ -214,9 +214,8 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[T
         cotangents = [Tensor(mg.zeros_like(y), requires_grad=True) for y in outputs]
         pulled = _pull(outputs, cotangents, inputs)
         products = _pull(pulled, directions, cotangents)
-        places = [*inputs, *cotangents]
-        tangent = rebuild(value, [_leave(product, places) for product in products])
-    return rebuild(value, [_leave(y, inputs) for y in outputs]), tangent
+    tangent = [_leave(product, [*inputs, *cotangents]) for product in products]
+    return rebuild(value, [_leave(y, inputs) for y in outputs]), rebuild(value, tangent)
 
 
 def jacobian(f: Function, argnums: int | Sequence[int] = 0) -> Function:

@@ -18,7 +18,8 @@ from minigrad import autodiff, backend, keep, no_grad, primitive
 
 BACKEND = backend.current().name
 only_numpy = pytest.mark.skipif(
-    BACKEND != "numpy", reason="what a node keeps is the same for every library, and NumPy's arrays take weak references"
+    BACKEND != "numpy",
+    reason="what a node keeps is the same for every library, and NumPy's arrays take weak references",
 )
 only_writable = pytest.mark.skipif(BACKEND == "jax", reason="arrays of JAX cannot be written, so there is no danger")
 
@@ -79,7 +80,7 @@ def test_retain_graph() -> None:
     y.backward(retain_graph=True)
     y.backward()
     assert_array_equal(grad_of(x), [6, 12, 18])
-    with pytest.raises(RuntimeError, match="freed by an earlier backward pass.*retain_graph=True"):
+    with pytest.raises(RuntimeError, match=r"freed by an earlier backward pass.*retain_graph=True"):
         y.backward()
     assert_array_equal(grad_of(x), [6, 12, 18])
 
@@ -233,7 +234,7 @@ def test_only_wanted_gradients_are_computed() -> None:
     assert ran == ["a"]
 
 
-# ------------------------------------------------------------------------------------------------ gradients are one's own
+# -------------------------------------------------------------------------------------------- gradients are one's own
 
 
 def change(x: mg.Tensor) -> None:

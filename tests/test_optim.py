@@ -207,9 +207,7 @@ def test_state_goes_through_json_and_numpy() -> None:
     optimizer = AdamW([{"params": params[:2], "lr": 0.2}, {"params": params[2:]}])
     train(params, optimizer, range(3))
     saved = optimizer.state_dict()
-    arrays = {
-        (i, name): state.pop(name) for i, state in saved["state"].items() for name in ("exp_avg", "exp_avg_sq")
-    }
+    arrays = {(i, name): state.pop(name) for i, state in saved["state"].items() for name in ("exp_avg", "exp_avg_sq")}
     again = json.loads(json.dumps(saved))
     for (i, name), array in arrays.items():
         again["state"][str(i)][name] = value(array)  # NumPy's, whatever the backend is
@@ -231,12 +229,16 @@ def test_state_of_other_parameters_is_refused() -> None:
     saved = optimizer.state_dict()
     before = value(optimizer.state[params[0]]["exp_avg"])
 
-    with pytest.raises(ValueError, match=r"Adam: expected the state of groups of \[2\] parameters, got groups of \[3\]"):
+    with pytest.raises(
+        ValueError, match=r"Adam: expected the state of groups of \[2\] parameters, got groups of \[3\]"
+    ):
         Adam(params[:2]).load_state_dict(saved)
-    with pytest.raises(ValueError, match="Adam: expected groups with .*betas.*, got .*momentum"):
+    with pytest.raises(ValueError, match=r"Adam: expected groups with .*betas.*, got .*momentum"):
         optimizer.load_state_dict(SGD(params).state_dict())
     bad = {**saved, "state": {**saved["state"], 0: {**saved["state"][0], "exp_avg": tensor([1.0])}}}
-    with pytest.raises(ValueError, match=r"Adam: exp_avg of parameter 0: expected float64 \(3, 2\).*, got float64 \(1,\)"):
+    with pytest.raises(
+        ValueError, match=r"Adam: exp_avg of parameter 0: expected float64 \(3, 2\).*, got float64 \(1,\)"
+    ):
         optimizer.load_state_dict(bad)
     bad["state"] = {7: saved["state"][0]}
     with pytest.raises(ValueError, match="Adam: got the state of parameter 7, but there are 3"):
@@ -323,16 +325,28 @@ def leaf() -> mg.Tensor:
     ("call", "error", "message"),
     [
         (lambda: SGD([]), ValueError, "SGD: expected at least one parameter, got none"),
-        (lambda: SGD(leaf()), TypeError, r"SGD: expected an iterable of parameters, got one Tensor; write \[parameter\]"),
+        (
+            lambda: SGD(leaf()),
+            TypeError,
+            r"SGD: expected an iterable of parameters, got one Tensor; write \[parameter\]",
+        ),
         (lambda: SGD([1.0]), TypeError, "SGD: expected a parameter to be a Tensor, got float"),
         (lambda: SGD([leaf()], lr=-1), ValueError, "SGD: expected lr >= 0, got -1"),
         (lambda: SGD([leaf()], lr=math.nan), ValueError, "SGD: expected lr >= 0, got nan"),
         (lambda: SGD([leaf()], momentum=-0.1), ValueError, "SGD: expected momentum >= 0, got -0.1"),
         (lambda: AdamW([leaf()], weight_decay=-1.0), ValueError, "AdamW: expected weight_decay >= 0, got -1.0"),
         (lambda: Adam([leaf()], eps=-1.0), ValueError, "Adam: expected eps >= 0, got -1.0"),
-        (lambda: Adam([leaf()], betas=(0.9, 1.0)), ValueError, r"Adam: expected two betas in \[0, 1\), got \(0.9, 1.0\)"),
+        (
+            lambda: Adam([leaf()], betas=(0.9, 1.0)),
+            ValueError,
+            r"Adam: expected two betas in \[0, 1\), got \(0.9, 1.0\)",
+        ),
         (lambda: Adam([{"params": [leaf()], "lr": -2}]), ValueError, "Adam: expected lr >= 0, got -2"),
-        (lambda: SGD([tensor([1.0])]), ValueError, r"SGD: a parameter \(float64 \(1,\) .*\) does not require a gradient"),
+        (
+            lambda: SGD([tensor([1.0])]),
+            ValueError,
+            r"SGD: a parameter \(float64 \(1,\) .*\) does not require a gradient",
+        ),
         (lambda: SGD([leaf() * 2]), ValueError, "SGD: a parameter .* is the result of `multiply`, not a leaf"),
         (lambda: SGD([leaf()] * 2), ValueError, "SGD: a parameter .* was given twice"),
         (lambda: SGD([{"params": [p]} for p in [leaf()] * 2]), ValueError, "SGD: a parameter .* was given twice"),

@@ -108,6 +108,16 @@ def test_a_stopped_run_goes_on_bit_for_bit(
     assert saved(tmp_path / "parts") == saved(tmp_path / "whole")
 
 
+def test_a_signal_between_two_steps_stops_after_the_next_one(
+    settings: Callable[..., t.Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = iter([signal.SIGINT])
+    monkeypatch.setattr(t.tqdm, "update", lambda bar: [signal.raise_signal(number) for number in once])
+    with pytest.raises(t.Stopped, match="stopped after step 2 of 6"):
+        t.train(t.make_task(settings()), tmp_path / "run")
+    assert t.load(tmp_path / "run")["step"] == 2
+
+
 def test_a_run_cut_short_in_its_first_step_goes_on_too(settings: Callable[..., t.Settings], tmp_path: Path) -> None:
     t.train(t.make_task(settings()), tmp_path / "whole")
     task = t.make_task(settings())
@@ -191,6 +201,7 @@ def test_a_loss_that_is_not_finite_stops_and_is_not_saved(
 LIES: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "settings: none": lambda meta, tensors: meta.update(settings=None),
     "settings: an unknown kind": lambda meta, tensors: meta["settings"].update(kind="images"),
+    "settings: a kind that is a list": lambda meta, tensors: meta["settings"].update(kind=[]),
     "settings: one that is missing": lambda meta, tensors: meta["settings"].pop("seed"),
     "settings: a width that is text": lambda meta, tensors: meta["settings"].update(width="8"),
     "settings: a width that is a truth value": lambda meta, tensors: meta["settings"].update(width=True),

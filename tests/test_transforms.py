@@ -210,9 +210,7 @@ def test_jvp_against_finite_differences() -> None:
         return mg.tanh(x * y) @ mg.exp(y), mg.sum(x)
 
     (out, total), (tangent, change) = jvp(f, [tensor(a), tensor(b)], [tensor(da), tensor(db)])
-    ends = [
-        numpy.tanh((a + h * da) * (b + h * db)) @ numpy.exp(b + h * db) for h in (1e-6, -1e-6)
-    ]
+    ends = [numpy.tanh((a + h * da) * (b + h * db)) @ numpy.exp(b + h * db) for h in (1e-6, -1e-6)]
     assert_allclose(value(out), numpy.tanh(a * b) @ numpy.exp(b))
     assert_allclose(value(tangent), (ends[0] - ends[1]) / 2e-6, rtol=1e-7)
     assert_allclose(total.item(), a.sum())
@@ -237,7 +235,7 @@ def test_jvp_of_a_constant_function() -> None:
     assert_array_equal(value(tangent), [0, 0])
 
 
-# ------------------------------------------------------------------------------------------------ jacobian, hessian, hvp
+# -------------------------------------------------------------------------------------------- jacobian, hessian, hvp
 
 
 def test_jacobian() -> None:

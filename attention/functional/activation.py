@@ -110,8 +110,8 @@ _Q = (1.0, 1.32281951154744992508e1, 8.67072140885989742329e1, 3.549377788878198
       1.82390916687909736289e3, 2.24633760818710981792e3, 1.65666309194161350182e3,
       5.57535340817727675546e2)  # fmt: skip
 
-# For float32 those of Eigen 3.4, generic_fast_erf_float: erf(x) = x A(x²) / B(x²). From 3.9 on it is a little over 1, and
-# is cut, so that the result is 1 exactly: x Φ(x) with x = −10⁶ has to be 0.
+# For float32 those of Eigen 3.4, generic_fast_erf_float: erf(x) = x A(x²) / B(x²). From 3.9 on that is a little over 1
+# and is cut, so that the result is 1 exactly: x Φ(x) with x = −10⁶ has to be 0.
 _A = (0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861, 0.18520832239976145, 1.128379143519084)
 _B = (-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885, 0.014070470171167667,
       0.11098505178285362, 0.49746925110067538, 1.0)  # fmt: skip

@@ -99,7 +99,9 @@ def scaled_dot_product_attention(
 
     What stands in ``key`` and ``value`` where no query may attend (padding), or in ``query`` where it may attend to
     nothing, reaches neither the output nor a gradient, NaN and inf included; its own gradient is 0. With
-    ``is_causal``, NaN or inf in a future position stays out of a query's output and of the query's gradient, too.
+    ``is_causal``, NaN or inf in a future position stays out of a query's output and of the query's gradient, too
+    (where it is seen, inf counts as NaN). It does reach the gradients of key and value, by way of the queries that
+    see it, even where these have no part in the loss.
     """
     name = "scaled_dot_product_attention"
     query, key, value = mg.asarray(query), mg.asarray(key), mg.asarray(value)
@@ -358,7 +360,8 @@ def _check(name: str, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | 
         groups = query.shape[-3] // key.shape[-3]
         leading = [leading[0], *((*heads[:-1], heads[-1] * groups) for heads in leading[1:])]
     try:
-        shape = (*mg.broadcast_shapes(*leading), query.shape[-2], key.shape[-2])
+        mg.broadcast_shapes(*leading)
+        shape = (*mg.broadcast_shapes(*leading[:2]), query.shape[-2], key.shape[-2])
     except ValueError:
         raise error("leading axes that broadcast; enable_gqa=True lets key and value have fewer heads") from None
     if mask is not None:

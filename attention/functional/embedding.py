@@ -26,7 +26,8 @@ def embedding(xp: Any, indices: Array, weight: Array) -> Array:
     wraps around, as a check would have to wait for the values.
     """
     if not mg.isdtype(indices.dtype, "integral"):
-        raise TypeError(f"embedding: expected indices of an integer dtype, got {describe(indices)}")
+        given = f"given indices: {describe(indices)}, weight: {describe(weight)}"
+        raise TypeError(f"embedding: expected indices of an integer dtype ({given})")
     if len(weight.shape) != 2:
         raise ValueError("expected weight of shape (n, d), a row for each index")
     y = xp.take(weight, xp.reshape(indices, (math.prod(indices.shape),)), axis=0)

@@ -44,7 +44,8 @@ def cross_entropy(
     if len(logits.shape) == 0 or logits.shape[:-1] != target.shape:
         raise ValueError("expected logits of shape (…, C) and target of shape (…)")
     if not mg.isdtype(target.dtype, "integral"):
-        raise TypeError(f"cross_entropy: expected target of an integer dtype, got {describe(target)}")
+        given = f"given logits: {describe(logits)}, target: {describe(target)}"
+        raise TypeError(f"cross_entropy: expected target of an integer dtype ({given})")
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"expected label_smoothing between 0 and 1, got {label_smoothing}")
     if reduction not in ("mean", "sum", "none"):

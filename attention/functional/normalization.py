@@ -23,9 +23,7 @@ def _check_width(x: Array, **parameters: Array | None) -> None:
 
 
 @primitive
-def layer_norm(
-    xp: Any, x: Array, weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5
-) -> Kept:
+def layer_norm(xp: Any, x: Array, weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5) -> Kept:
     """y = w ∘ n + b with n = (x − μ) r, the mean μ and r = 1 / √(σ² + ε), over the last axis.
 
     (J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer Normalization", 2016, arXiv:1607.06450.) σ² is the mean of (x − μ)².

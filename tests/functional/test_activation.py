@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import composed
 import numpy
 import pytest
 from composed import agree
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import attention.functional as F
-import composed
 import minigrad as mg
 
 
@@ -92,5 +92,5 @@ def test_relu_is_flat_at_0_and_passes_nan_on() -> None:
 
 
 def test_gelu_names_its_approximations() -> None:
-    with pytest.raises(ValueError, match="^gelu: expected approximate='none' or 'tanh', got 'fast'"):
+    with pytest.raises(ValueError, match=r"^gelu: expected approximate='none' or 'tanh', got 'fast'"):
         F.gelu(mg.ones((2,)), approximate="fast")

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import composed
 import numpy
 import pytest
 from composed import agree
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import attention.functional as F
-import composed
 import minigrad as mg
 
 leading = st.lists(st.integers(0, 3), max_size=2).map(tuple)
@@ -33,16 +33,17 @@ def test_linear_twin(leading: tuple[int, ...], n: int, m: int, bias: bool, seed:
 def test_layer_norm_twin(leading: tuple[int, ...], n: int, parameters: int, seed: int) -> None:
     arrays = numbers(seed, (*leading, n), *[(n,)] * parameters)
     agree(
-        lambda *xs: F.layer_norm(*xs, eps=0.01), lambda *xs: composed.layer_norm(*xs, eps=0.01), *arrays, tolerance=1e-11
+        lambda *xs: F.layer_norm(*xs, eps=0.01),
+        lambda *xs: composed.layer_norm(*xs, eps=0.01),
+        *arrays,
+        tolerance=1e-11,
     )
 
 
 @given(leading, widths, st.integers(0, 1), st.integers(0, 999))
 def test_rms_norm_twin(leading: tuple[int, ...], n: int, parameters: int, seed: int) -> None:
     arrays = numbers(seed, (*leading, n), *[(n,)] * parameters)
-    agree(
-        lambda *xs: F.rms_norm(*xs, eps=0.01), lambda *xs: composed.rms_norm(*xs, eps=0.01), *arrays, tolerance=1e-11
-    )
+    agree(lambda *xs: F.rms_norm(*xs, eps=0.01), lambda *xs: composed.rms_norm(*xs, eps=0.01), *arrays, tolerance=1e-11)
 
 
 def test_layer_norm_has_mean_0_and_variance_1() -> None:
@@ -53,7 +54,9 @@ def test_layer_norm_has_mean_0_and_variance_1() -> None:
 
 
 def test_rms_norm_of_3_and_4() -> None:
-    assert_allclose(value(F.rms_norm(tensor([3.0, 4.0]), eps=0.0)), [0.6 * math.sqrt(2), 0.8 * math.sqrt(2)], rtol=1e-15)
+    assert_allclose(
+        value(F.rms_norm(tensor([3.0, 4.0]), eps=0.0)), [0.6 * math.sqrt(2), 0.8 * math.sqrt(2)], rtol=1e-15
+    )
 
 
 def test_defaults_are_those_documented() -> None:

@@ -15,14 +15,20 @@ from minigrad.gradcheck import gradcheck, gradgradcheck
 
 OPERATIONS = {name: op for name, op in autodiff.ALL.items() if name.startswith("attention.functional.")}
 EXAMPLES = [
-    pytest.param(op, example, id=f"{op.__name__}-{i}") for op in OPERATIONS.values() for i, example in enumerate(op.examples)
+    pytest.param(op, example, id=f"{op.__name__}-{i}")
+    for op in OPERATIONS.values()
+    for i, example in enumerate(op.examples)
 ]
 
 
 def arguments(op: Primitive[Any], example: Example) -> list[Any]:
     rng = numpy.random.default_rng(3)
     return [
-        arg() if callable(arg) else tensor(rng.uniform(example.low, example.high, arg)) if isinstance(arg, tuple) else arg
+        arg()
+        if callable(arg)
+        else tensor(rng.uniform(example.low, example.high, arg))
+        if isinstance(arg, tuple)
+        else arg
         for arg in example.args
     ]
 

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import composed
 import numpy
 import pytest
 from composed import agree
@@ -10,7 +11,6 @@ from conftest import tensor, value
 from numpy.testing import assert_array_equal
 
 import attention.functional as F
-import composed
 import minigrad as mg
 from minigrad.random import Generator
 
@@ -63,5 +63,5 @@ def test_p_1_gives_zeros_whatever_was_there() -> None:
 @pytest.mark.parametrize("p", [-0.1, 1.1, math.nan])
 @pytest.mark.parametrize("training", [True, False])
 def test_p_is_a_probability(p: Any, training: bool) -> None:
-    with pytest.raises(ValueError, match="^dropout: expected p between 0 and 1, got"):
+    with pytest.raises(ValueError, match=r"^dropout: expected p between 0 and 1, got"):
         F.dropout(tensor([1.0]), p, training)

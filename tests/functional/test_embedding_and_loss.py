@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import composed
 import numpy
 import pytest
 from composed import agree
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import attention.functional as F
-import composed
 import minigrad as mg
 
 REDUCTIONS = ["mean", "sum", "none"]
@@ -42,7 +42,7 @@ def test_indices_of_any_integer_dtype() -> None:
 
 @pytest.mark.skipif(mg.get_backend() == "jax", reason="JAX does not check: it gives NaN")
 def test_an_index_out_of_range_is_an_error() -> None:
-    with pytest.raises((IndexError, RuntimeError), match="^embedding: .*weight: float64 \\(3, 2\\)"):
+    with pytest.raises((IndexError, RuntimeError), match=r"^embedding: .*weight: float64 \(3, 2\)"):
         F.embedding(tensor([3]), tensor(numpy.zeros((3, 2))))
 
 
@@ -52,9 +52,9 @@ def test_an_index_out_of_range_is_nan_on_jax() -> None:
 
 
 def test_embedding_errors() -> None:
-    with pytest.raises(TypeError, match="^embedding: expected indices of an integer dtype, got float64"):
+    with pytest.raises(TypeError, match=r"^embedding: expected indices of an integer dtype \(given indices: float64"):
         F.embedding(tensor([1.0]), tensor(numpy.zeros((3, 2))))
-    with pytest.raises(ValueError, match="^embedding: expected weight of shape \\(n, d\\)"):
+    with pytest.raises(ValueError, match=r"^embedding: expected weight of shape \(n, d\)"):
         F.embedding(tensor([1]), tensor(numpy.zeros((3,))))
 
 
@@ -150,7 +150,7 @@ def test_an_impossible_class_has_no_gradient() -> None:
 def test_a_target_out_of_range_is_no_other_class(target: int) -> None:
     x = tensor(numpy.zeros((2, 3)), requires_grad=True)
     if target > 0 and mg.get_backend() in ("numpy", "array_api_strict"):
-        with pytest.raises(IndexError, match="^cross_entropy: .*logits: float64 \\(2, 3\\)"):
+        with pytest.raises(IndexError, match=r"^cross_entropy: .*logits: float64 \(2, 3\)"):
             F.cross_entropy(x, tensor([0, target]))
     else:
         F.cross_entropy(x, tensor([0, target]), reduction="none").backward(tensor([1.0, 1.0]))
@@ -163,7 +163,7 @@ def test_a_target_out_of_range_is_no_other_class(target: int) -> None:
     ("target", "options", "kind", "message"),
     [
         ([0, 1, 0], {}, ValueError, "expected logits of shape (…, C) and target of shape (…)"),
-        ([0.0, 1.0], {}, TypeError, "expected target of an integer dtype, got float64"),
+        ([0.0, 1.0], {}, TypeError, "expected target of an integer dtype"),
         ([0, 1], {"reduction": "max"}, ValueError, "expected reduction='mean', 'sum' or 'none', got 'max'"),
         ([0, 1], {"label_smoothing": 1.5}, ValueError, "expected label_smoothing between 0 and 1, got 1.5"),
     ],
@@ -172,5 +172,5 @@ def test_cross_entropy_errors(target: Any, options: Any, kind: type[Exception], 
     with pytest.raises(kind) as error:
         F.cross_entropy(tensor(numpy.zeros((2, 4))), tensor(target), **options)
     assert str(error.value).startswith(f"cross_entropy: {message}")
-    assert kind is TypeError or "given logits: float64 (2, 4)" in str(error.value)
+    assert "given logits: float64 (2, 4)" in str(error.value)
     assert "\n" not in str(error.value)

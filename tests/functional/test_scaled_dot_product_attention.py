@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import composed
 import numpy
 import pytest
 from composed import agree, check_derivatives, value_and_gradients
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import attention.functional as F
-import composed
 import minigrad as mg
 from minigrad import backend
 from minigrad.random import Generator
@@ -40,6 +40,7 @@ CASES: dict[str, tuple[list[tuple[int, ...]], dict[str, Any]]] = {
     "batch and heads": ([(2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 7)], {}),
     "scale": ([(3, 4), (5, 4), (5, 2)], {"scale": 2.0}),
     "leading axes that broadcast": ([(2, 1, 3, 4), (3, 5, 4), (1, 3, 5, 2)], {}),
+    "values with more leading axes": ([(3, 4), (5, 4), (2, 5, 2)], {"attn_mask": booleans((3, 5)), "is_causal": True}),
     "causal": ([(2, 4, 3), (2, 4, 3), (2, 4, 3)], {"is_causal": True}),
     "causal, more keys": ([(2, 3, 4), (2, 5, 4), (2, 5, 2)], {"is_causal": True}),
     "causal, more queries": ([(2, 5, 4), (2, 3, 4), (2, 3, 2)], {"is_causal": True}),

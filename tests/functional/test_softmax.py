@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import composed
 import numpy
 import pytest
 from composed import agree
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import attention.functional as F
-import composed
 import minigrad as mg
 
 PAIRS = [(F.softmax, composed.softmax), (F.log_softmax, composed.log_softmax)]

@@ -1,0 +1,196 @@
+"""Mistakes: each is refused at the call that makes it, in one line that says what was given and what to do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+from conftest import tensor
+
+import minigrad as mg
+from minigrad import backend, primitive, use_backend
+
+BACKEND = backend.current().name
+
+
+def leaf(*shape: int) -> mg.Tensor:
+    return tensor(numpy.ones(shape), requires_grad=True)
+
+
+def integers() -> mg.Tensor:
+    return tensor([1, 2])
+
+
+def backward_twice() -> None:
+    y = mg.sum(leaf(2) ** 2)
+    y.backward()
+    y.backward()
+
+
+def add_in_place() -> None:
+    x = leaf(2)
+    x += 1.0
+
+
+def write_what_is_needed() -> None:
+    w, x = leaf(2), tensor([1.0, 2.0])
+    y = w * x
+    x[0] = 5.0
+    del y
+
+
+def requires_grad_off() -> None:
+    (leaf(2) * 2).requires_grad = False
+
+
+@primitive
+def without_rules(xp: Any, x: Any, /) -> Any:
+    return x + 1
+
+
+@primitive
+def with_a_wrong_rule(xp: Any, x: Any, /) -> Any:
+    return xp.sum(x)
+
+
+with_a_wrong_rule.vjp(x=lambda g, xp: xp.ones((7,)))
+
+
+MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    # ------------------------------------------------------------------------------------ the backward pass
+    "backward from no scalar": (
+        lambda: (leaf(2, 3) * 2).backward(), ValueError,
+        r"^backward: float64 \(2, 3\) on \S+ .* is no real scalar; give the gradient .* tensor.sum\(\).backward\(\)$",
+    ),
+    "backward from a complex scalar": (
+        lambda: mg.sum(mg.astype(leaf(2), "complex128")).backward(), ValueError, r"complex128 \(\) .*is no real scalar",
+    ),
+    "second backward": (
+        backward_twice, RuntimeError, "^backward: the graph was freed by an earlier .*`sum`.*retain_graph=True",
+    ),
+    "gradient of another shape": (
+        lambda: (leaf(2, 3) * 2).backward(tensor([1.0, 2.0])), ValueError,
+        r"^backward: expected a gradient of shape \(2, 3\), got float64 \(2,\)",
+    ),
+    "backward without requires_grad": (
+        lambda: tensor(1.0).backward(), RuntimeError, "does not require a gradient; make it with requires_grad=True",
+    ),
+    "backward through a step": (
+        lambda: mg.floor(mg.sum(leaf(2))).backward(), RuntimeError, "`floor` has no derivative",
+    ),
+    "backward from constants": (
+        lambda: mg.exp(tensor(1.0)).backward(), RuntimeError,
+        "`exp` was given no Tensor that requires one, or ran under",
+    ),
+    "a rule of the wrong shape": (
+        lambda: with_a_wrong_rule(leaf(2, 3)).backward(), ValueError,
+        r"^with_a_wrong_rule: its rule gave a gradient of shape \(7,\).* for an argument of shape \(2, 3\)",
+    ),
+    # ------------------------------------------------------------------------------------ Tensors
+    "a gradient of integers": (
+        lambda: mg.Tensor([1, 2], requires_grad=True), TypeError,
+        r"^requires_grad: int64 \(2,\) on .* has no derivative; use a floating-point dtype$",
+    ),
+    "a gradient of booleans": (
+        lambda: mg.Tensor([True], requires_grad=True), TypeError, "^requires_grad: bool .* has no derivative",
+    ),
+    "a list of tracked Tensors": (
+        lambda: mg.Tensor([leaf(), leaf()]), TypeError, "^a list of Tensors in a graph .*use minigrad.stack, or detach",
+    ),
+    "asarray of tracked Tensors": (lambda: mg.asarray([[leaf()]]), TypeError, "use minigrad.stack"),
+    "requires_grad off in a graph": (requires_grad_off, RuntimeError, r"the result of `multiply` .*use detach\(\)"),
+    "an unknown dtype": (lambda: mg.Tensor([1.0], dtype="float7"), TypeError, "has no dtype 'float7'"),
+    "in place on a leaf": (add_in_place, RuntimeError, "^`add` in place on a leaf .*work on a copy.*or under no_grad"),
+    "a write to what is needed": (
+        write_what_is_needed, RuntimeError,
+
+               r"^x\[…\] = … would change values that `multiply` needs .*float64 \(2,\).*"
+        r"call backward first, or write to a copy$",
+    ),
+    # ------------------------------------------------------------------------------------ shapes
+    "add": (
+        lambda: leaf(2, 3) + leaf(4), ValueError, r"^add: .*given x1: float64 \(2, 3\) on .*, x2: float64 \(4,\) on ",
+    ),
+    "matmul": (lambda: leaf(2, 3) @ leaf(4, 2), ValueError, r"^matmul: .*x1: float64 \(2, 3\).*x2: float64 \(4, 2\)"),
+    "where": (lambda: mg.where(leaf(2) > 0, leaf(2), leaf(3)), ValueError, r"^where: .*condition: bool \(2,\)"),
+    "reshape": (
+        lambda: mg.reshape(leaf(2, 3), (4,)), (ValueError, RuntimeError, TypeError),
+        r"^reshape: .*given x: float64 \(2, 3\).*shape: \(4,\)",
+    ),
+    "broadcast_to": (
+        lambda: mg.broadcast_to(leaf(2, 3), (4,)), (ValueError, RuntimeError),
+        r"^broadcast_to: .*float64 \(2, 3\).*shape: \(4,\)",
+    ),
+    "broadcast_shapes": (
+        lambda: mg.broadcast_shapes((2, 3), (4,)), ValueError, r"^broadcast_shapes: \(2, 3\), \(4,\) do not broadcast$",
+    ),
+    "sum over an axis that is not there": (
+        lambda: mg.sum(leaf(2, 3), axis=2), (ValueError, IndexError), r"^sum: .*given x: float64 \(2, 3\).*, axis=2",
+    ),
+    "concat of nothing": (lambda: mg.concat([]), ValueError, "^concat: expected at least one array, got none$"),
+    "stack of nothing": (lambda: mg.stack([]), ValueError, "^stack: expected at least one array, got none$"),
+    "take without an axis": (
+        lambda: mg.take(leaf(2, 3), integers()), ValueError, r"^take: axis is required .*x: float64 \(2, 3\)",
+    ),
+    "an index out of range": (lambda: leaf(2)[5], IndexError, r"^getitem: .*x: float64 \(2,\).*key: 5"),
+    "a list as an index": (
+        lambda: leaf(3)[[0, 1]], IndexError,
+        r"a list is no index of the standard; use an integer array: asarray\(\[0, 1\]\)",
+    ),
+    # ------------------------------------------------------------------------------------ calls
+    "an unknown option": (lambda: mg.sum(leaf(2), axes=0), TypeError,
+    "^sum: got an unexpected keyword argument 'axes'"),
+    "a missing argument": (lambda: mg.add(leaf(2)), TypeError, "^add: missing a required.* 'x2'"),
+    "too many arguments": (lambda: mg.exp(leaf(2), leaf(2)), TypeError, "^exp: too many positional arguments"),
+    "no array at all": (lambda: mg.add(1.0, 2.0), TypeError, "^add: expected a Tensor or an array .*x1: 1.0, x2: 2.0"),
+    "a text": (lambda: mg.exp("text"), TypeError, "^exp: expected a Tensor or an array .*x: 'text'"),
+    "a rule for no argument": (
+        lambda: without_rules.vjp(y=lambda g: g), TypeError,
+        "^without_rules.vjp: no argument 'y'; the arguments are x$",
+    ),
+    "a rule without g": (
+        lambda: without_rules.vjp(x=lambda x: x), TypeError, "^without_rules.vjp: a rule's first parameter is g",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_mistake(call: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_two_backends() -> None:
+    here = leaf(2)
+    with use_backend("numpy" if BACKEND != "numpy" else "array_api_strict"):
+        there = mg.Tensor([1.0, 2.0])
+    with pytest.raises(TypeError, match=r"^add: arrays of two libraries cannot be combined: x1: .*, x2: ") as caught:
+        here + there
+    assert f"on {BACKEND}" in str(caught.value)
+    assert f"on {there.backend}" in str(caught.value)
+
+
+def test_two_devices() -> None:
+    with use_backend("array_api_strict"):
+        x = mg.Tensor([1.0, 2.0], requires_grad=True)
+        y = mg.to_device(x, "device1")
+        with pytest.raises((ValueError, RuntimeError), match=r"^add: .*CPU_DEVICE.*device1") as caught:
+            x + y
+    assert "\n" not in str(caught.value)
+
+
+def test_the_library_s_own_error_is_the_cause() -> None:
+    with pytest.raises(ValueError, match=r"^add: ") as caught:
+        leaf(2) + leaf(3)
+    assert caught.value.__cause__ is not None
+
+
+def test_a_failed_call_changes_nothing() -> None:
+    x = leaf(2)
+    y = x * 2
+    with pytest.raises(ValueError, match="add"):
+        y += leaf(3)
+    mg.sum(y).backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2, 2]

@@ -1,0 +1,123 @@
+"""minigrad.random: one seed, the same numbers on every backend, and a state that can be saved."""
+
+import json
+from typing import Any
+
+import numpy
+import pytest
+from conftest import value
+from numpy.testing import assert_array_equal
+
+import minigrad as mg
+from minigrad import backend, random, use_backend
+
+INSTALLED = [name for name in ("numpy", "array_api_strict", "torch", "jax") if backend.is_installed(name)]
+
+
+def draws() -> list[Any]:
+    random.seed(7)
+    return [
+        value(x)
+        for x in (
+            random.normal((2, 3), 1.0, 2.0),
+            random.uniform(4, -1.0, 1.0),
+            random.integers(0, 10, (5,)),
+            random.permutation(6),
+            random.normal((), dtype="float32"),
+        )
+    ]
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+def test_the_same_numbers_everywhere(name: str) -> None:
+    here = draws()
+    with use_backend(name):
+        assert random.uniform(2).backend == name
+        there = draws()
+    for x, y in zip(here, there, strict=True):
+        assert x.dtype == y.dtype
+        assert_array_equal(x, y)
+
+
+def test_they_are_numpys_philox() -> None:
+    rng = numpy.random.Generator(numpy.random.Philox(3))
+    generator = random.Generator(3)
+    assert_array_equal(value(generator.normal((4,), 2.0, 0.5)), rng.normal(2.0, 0.5, 4))
+    assert_array_equal(value(generator.uniform((4,), -2.0, 0.5)), rng.uniform(-2.0, 0.5, 4))
+    assert_array_equal(value(generator.integers(3, 9, (4,))), rng.integers(3, 9, 4))
+    assert_array_equal(value(generator.permutation(4)), rng.permutation(4))
+
+
+def test_shapes_dtypes_and_devices() -> None:
+    assert random.normal(3).shape == (3,)
+    assert random.normal(()).shape == ()
+    assert random.uniform((2, 0)).shape == (2, 0)
+    assert backend.dtype_name(random.normal((2,)).dtype) == "float64"
+    assert backend.dtype_name(random.uniform((2,), dtype="float32").dtype) == "float32"
+    assert backend.dtype_name(random.integers(0, 3, (2,)).dtype) == "int64"
+    assert random.integers(0, 3).shape == ()
+    assert sorted(random.permutation(20).tolist()) == list(range(20))
+    assert random.normal((2,)).device == mg.zeros(2).device
+    assert not random.normal((2,)).requires_grad
+
+
+def test_bounds() -> None:
+    x = value(random.uniform((1000,), 2.0, 3.0))
+    assert ((x >= 2) & (x < 3)).all()
+    i = value(random.integers(-1, 2, (1000,)))
+    assert set(i.tolist()) == {-1, 0, 1}
+
+
+def test_seed_starts_again() -> None:
+    random.seed(1)
+    one = random.normal((3,)).tolist()
+    two = random.normal((3,)).tolist()
+    assert one != two
+    random.seed(1)
+    assert random.normal((3,)).tolist() == one
+    random.seed(2)
+    assert random.normal((3,)).tolist() != one
+
+
+def test_generators_are_independent() -> None:
+    one, two = random.Generator(5), random.Generator(5)
+    one.normal((10,))
+    random.normal((10,))
+    assert two.normal((3,)).tolist() == random.Generator(5).normal((3,)).tolist()
+
+
+def test_state_goes_through_json() -> None:
+    generator = random.Generator(5)
+    generator.normal((7,))
+    generator.integers(0, 3, (1,), dtype="int32")  # leaves half of a word in the buffer
+    state = json.loads(json.dumps(generator.state))
+    expected = [generator.normal((5,)).tolist(), generator.integers(0, 100, (5,)).tolist()]
+    for other in (random.Generator(99), generator):
+        other.state = state
+        assert [other.normal((5,)).tolist(), other.integers(0, 100, (5,)).tolist()] == expected
+        assert other.state == generator.state
+
+
+def test_state_is_a_snapshot() -> None:
+    generator = random.Generator(5)
+    state = generator.state
+    before = json.dumps(state)
+    generator.normal((100,))
+    assert json.dumps(state) == before
+
+
+@pytest.mark.parametrize("bad", [-1, 1.5, None, "seed"])
+def test_bad_seeds(bad: Any) -> None:
+    with pytest.raises(ValueError, match="seed: expected an int that is not negative, got"):
+        random.Generator(bad)
+    with pytest.raises(ValueError, match="seed: expected an int that is not negative, got"):
+        random.seed(bad)
+
+
+@pytest.mark.parametrize("bad", [{}, {"bit_generator": "MT19937"}, None, 3])
+def test_bad_states(bad: Any) -> None:
+    generator = random.Generator(1)
+    before = generator.state
+    with pytest.raises(ValueError, match=r"state: expected what Generator.state gave, got"):
+        generator.state = bad
+    assert generator.state == before
