@@ -96,9 +96,7 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
         columns = line.split("\t")
         if len(columns) not in (2, 3):
             plural = "" if len(columns) == 1 else "s"
-            raise ValueError(
-                f"{path} line {number}: expected 'source<TAB>target', got {len(columns)} column{plural}"
-            )
+            raise ValueError(f"{path} line {number}: expected 'source<TAB>target', got {len(columns)} column{plural}")
         for name, column in zip(("source", "target"), columns, strict=False):
             if not column:
                 raise ValueError(f"{path} line {number}: the {name} is empty")
@@ -196,9 +194,7 @@ class Vocabulary:
         position = text.index(character)
         window = text[max(position - 20, 0) : position + 20]
         quoted = repr(text) if len(text) <= 60 else f"...{window!r}..."
-        raise ValueError(
-            f"character {character!r} at position {position} of {quoted} was not seen in training"
-        )
+        raise ValueError(f"character {character!r} at position {position} of {quoted} was not seen in training")
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the characters of `ids` up to the first EOS; PAD and BOS stand for none.

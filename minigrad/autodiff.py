@@ -655,17 +655,15 @@ def propagate(
             node.parents = node.saved = node.pins = None
         plan = node.plan
         if plan.joint:
-            rule, names = plan.rules[0]
             saved["needs"] = plan.names
-            results = rule(g, *[saved[name] for name in names])
+            results = _apply(plan.rules[0], g, saved, node)
         for i, parent in enumerate(parents):
             if only is not None and parent not in only:
                 continue
             if plan.joint:
                 result = results[plan.positions[i]]
             else:
-                rule, names = plan.rules[i]
-                result = rule(g, *[saved[name] for name in names])
+                result = _apply(plan.rules[i], g, saved, node)
             if parent.shape is not None and (result.shape != parent.shape or result.dtype != parent.dtype):
                 result = _fit(xp, result, parent, node.op)
             if parent.op is None and not create_graph:
@@ -673,6 +671,15 @@ def propagate(
             add(parent, result)
 
     return {node: _conjugate(g if create_graph else Tensor._make(g)) for node, g in pending.items()}
+
+
+def _apply(rule: tuple[Callable[..., Any], tuple[str, ...]], g: Any, saved: dict[str, Any], node: Node) -> Any:
+    function, names = rule
+    try:
+        values = [saved[name] for name in names]
+    except KeyError as error:
+        raise TypeError(f"{node.op}: its rule names {error}, which is no argument and was not given to keep") from None
+    return function(g, *values)
 
 
 def _saved_as_tensors(node: Node) -> dict[str, Any]:

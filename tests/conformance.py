@@ -3,8 +3,8 @@
     python tests/conformance.py PATH [--backend NAME] [--examples N]
 
 PATH is a checkout of data-apis/array-api-tests (with its submodule), at commit 55fcc60 for the lists beside this file:
-conformance/BACKEND.txt, each line the end of a test's name and, after `#`, the reason why it fails. The exit status is 1
-where another test fails, and also where one of the list passes: then the line has to go.
+conformance/BACKEND.txt, each line the end of a test's name and, after `#`, the reason why it fails. The exit status is
+1 where another test fails, and also where one of the list passes: then the line has to go.
 """
 
 import argparse

@@ -29,8 +29,7 @@ def tensors(value: float = 0.0) -> dict[str, Any]:
 
 def same(one: dict[str, Any], two: dict[str, Any]) -> bool:
     return one.keys() == two.keys() and all(
-        one[k].dtype == two[k].dtype and one[k].shape == two[k].shape and bool((one[k] == two[k]).all())
-        for k in one
+        one[k].dtype == two[k].dtype and one[k].shape == two[k].shape and bool((one[k] == two[k]).all()) for k in one
     )
 
 

@@ -195,9 +195,7 @@ def test_pairs_are_read(tmp_path: Path) -> None:
     ]
 
 
-column = st.text(st.characters(exclude_characters="\t\n\r\ufeff", codec="utf-8"), min_size=1).filter(
-    str.strip
-)
+column = st.text(st.characters(exclude_characters="\t\n\r\ufeff", codec="utf-8"), min_size=1).filter(str.strip)
 
 
 @given(st.lists(st.builds(Pair, column, column, column), min_size=1))

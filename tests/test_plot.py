@@ -35,9 +35,7 @@ def images(figure: Any) -> list[Any]:
     return [axis.get_images()[0].get_array() for axis in figure.axes if axis.get_images()]
 
 
-@pytest.mark.parametrize(
-    "weights", [ONE, ONE.tolist(), TensorLike(ONE), list(ONE), tuple(map(tuple, ONE.tolist()))]
-)
+@pytest.mark.parametrize("weights", [ONE, ONE.tolist(), TensorLike(ONE), list(ONE), tuple(map(tuple, ONE.tolist()))])
 def test_one_head(weights: Any) -> None:
     figure = heatmap(weights, ROWS, COLUMNS, title="a $title$")
     panel, bar = figure.axes
@@ -52,9 +50,7 @@ def test_one_head(weights: Any) -> None:
     assert bar.get_ylim() == (0, ONE.max())
 
 
-@pytest.mark.parametrize(
-    "weights", [SEVERAL, TensorLike(SEVERAL), list(SEVERAL), list(map(TensorLike, SEVERAL))]
-)
+@pytest.mark.parametrize("weights", [SEVERAL, TensorLike(SEVERAL), list(SEVERAL), list(map(TensorLike, SEVERAL))])
 def test_all_heads(weights: Any) -> None:
     figure = heatmap(weights, ROWS, COLUMNS)
     assert [image.tolist() for image in images(figure)] == SEVERAL.tolist()

@@ -59,10 +59,10 @@ class SinusoidalPositions(Module):
     def __init__(self, max_length: int, d: int, dtype: Any = "float32") -> None:
         angles = _angles(max_length, d, "SinusoidalPositions")
         table = mg.reshape(mg.stack([mg.sin(angles), mg.cos(angles)], axis=-1), (max_length, d))
-        self.table = mg.astype(table, dtype)
+        self._table = mg.astype(table, dtype)
 
     def __call__(self, x: Tensor, offset: int = 0) -> Tensor:
-        return x + _rows(self.table, x, offset, "SinusoidalPositions")
+        return x + _rows(self._table, x, offset, "SinusoidalPositions")
 
 
 class LearnedPositions(Module):
@@ -107,12 +107,12 @@ class RotaryPositions(Module):
         angles = _angles(max_length, d, "RotaryPositions")
         # Each angle twice, so that the tables are as wide as x.
         angles = mg.reshape(mg.stack([angles, angles], axis=-1), (max_length, d))
-        self.cos = mg.astype(mg.cos(angles), dtype)
-        self.sin = mg.astype(mg.sin(angles), dtype)
+        self._cos = mg.astype(mg.cos(angles), dtype)
+        self._sin = mg.astype(mg.sin(angles), dtype)
 
     def __call__(self, x: Tensor, offset: int = 0) -> Tensor:
-        cos = _rows(self.cos, x, offset, "RotaryPositions")
-        sin = _rows(self.sin, x, offset, "RotaryPositions")
+        cos = _rows(self._cos, x, offset, "RotaryPositions")
+        sin = _rows(self._sin, x, offset, "RotaryPositions")
         quarter_turn = mg.reshape(mg.stack([-x[..., 1::2], x[..., ::2]], axis=-1), x.shape)
         return x * cos + quarter_turn * sin
 

@@ -15,9 +15,11 @@ from minigrad.random import Generator
 class Module:
     """Base of all layers and models: an object whose attributes are its parameters, its settings and other Modules.
 
-    A parameter is a Tensor that requires a gradient, held as an attribute of a Module, or in a list or dict there. Its
-    name is the path to it, as in PyTorch: ``"blocks.0.attention.query.weight"``. One that is reached by two paths
-    (tied weights) is one parameter, under the name of the first. There is nothing to call in ``__init__``.
+    A parameter is a Tensor held as an attribute of a Module, or in a list or dict there. Its name is the path to it, as
+    in PyTorch: ``"blocks.0.attention.query.weight"``. One that is reached by two paths (tied weights) is one parameter,
+    under the name of the first. A Tensor that is no parameter (a table of positions) has a name that begins with an
+    underscore. To freeze a parameter, set its ``requires_grad`` to False: it is no longer trained, but still saved.
+    There is nothing to call in ``__init__``.
 
     Examples
     --------
@@ -38,10 +40,12 @@ class Module:
     """Whether dropout drops; see `train` and `eval`."""
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Each parameter once, with its dotted name, in the order in which ``__init__`` set the attributes."""
-        for name, value in _walk(self, "", set()):
-            if type(value) is Tensor and value.requires_grad:
-                yield name, value
+        """Each parameter that is trained, once, with its dotted name, in the order in which ``__init__`` set them."""
+        return ((name, value) for name, value in self._state() if value.requires_grad)
+
+    def _state(self) -> Iterator[tuple[str, Tensor]]:
+        """Each parameter, also those that are frozen."""
+        return ((name, value) for name, value in _walk(self, "", set()) if type(value) is Tensor)
 
     def parameters(self) -> list[Tensor]:
         """The parameters, for an optimizer."""
@@ -53,7 +57,7 @@ class Module:
 
     def state_dict(self) -> dict[str, Tensor]:
         """A copy of each parameter by name, outside of any graph; ``.numpy()`` gives what a file format wants."""
-        return {name: Tensor(parameter) for name, parameter in self.named_parameters()}
+        return {name: Tensor(parameter) for name, parameter in self._state()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Copy the values of ``state`` into the parameters: Tensors or arrays of any library, NumPy's included.
@@ -62,7 +66,7 @@ class Module:
         that only one side has are passed over. Raises KeyError for those otherwise, ValueError for a shape that does
         not fit, each in one line, and before anything is changed.
         """
-        own = dict(self.named_parameters())
+        own = dict(self._state())
         if strict and own.keys() != state.keys():
             missing, extra = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
             raise KeyError(f"load_state_dict: missing {missing}, not in this {type(self).__name__} {extra}")
@@ -127,7 +131,8 @@ def _walk(module: Module, path: str, seen: set[int]) -> Iterator[tuple[str, Any]
     """Every Tensor and Module in ``module``, itself included, once each and with its path."""
     seen.add(id(module))
     yield path, module
-    for name, value in _flat(vars(module), f"{path}." if path else ""):
+    public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    for name, value in _flat(public, f"{path}." if path else ""):
         if id(value) in seen:
             continue
         if isinstance(value, Module):

@@ -6,7 +6,15 @@ import numpy
 import pytest
 
 import minigrad as mg
-from attention.layers import FeedForward, Linear, Module, MultiHeadAttention, SelfAttention, ShapesOnly
+from attention.layers import (
+    FeedForward,
+    Linear,
+    Module,
+    MultiHeadAttention,
+    SelfAttention,
+    ShapesOnly,
+    SinusoidalPositions,
+)
 from attention.models import GPT, Transformer
 from minigrad.backend import dtype_name
 
@@ -14,7 +22,7 @@ from minigrad.backend import dtype_name
 class Nested(Module):
     def __init__(self) -> None:
         self.scale = mg.Tensor([1.0, 2.0], requires_grad=True, dtype="float64")
-        self.constant = mg.Tensor([1.0, 2.0], dtype="float64")
+        self._constant = mg.Tensor([1.0, 2.0], dtype="float64")
         self.first = Linear(2, 3)
         self.items = [Linear(3, 2, bias=False), {"a": Linear(2, 1)}]
         self.by_name = {"x": Linear(1, 1, bias=False)}
@@ -119,7 +127,7 @@ def test_loading_says_what_does_not_fit_and_changes_nothing() -> None:
 def test_repr_shows_the_tree() -> None:
     assert repr(Linear(2, 3)) == "Linear(weight=float32 (2, 3), bias=float32 (3,))"
     lines = repr(Nested()).splitlines()
-    assert lines[0].startswith("Nested(scale=float64 (2,), constant=float64 (2,)")
+    assert lines[0].startswith("Nested(scale=float64 (2,), _constant=float64 (2,)")
     assert "  items.1.a: Linear(weight=float32 (2, 1), bias=float32 (1,))" in lines
     assert "\n  blocks.1: EncoderBlock\n    attention: MultiHeadAttention(num_heads=2, " in repr(GPT(5, 4, 2, 2))
 
@@ -161,3 +169,17 @@ def test_a_model_too_large_to_build_can_be_counted() -> None:
     assert FeedForward(4096, bias=False, generator=ShapesOnly()).parameter_count() == 2 * 67_108_864
     small: dict[str, Any] = {"d_model": 8, "num_heads": 2, "num_layers": 2}
     assert GPT(7, **small).parameter_count() == GPT(7, **small, generator=ShapesOnly()).parameter_count()
+
+
+def test_a_frozen_parameter_is_saved_but_not_trained() -> None:
+    layer = Linear(2, 3)
+    layer.bias.requires_grad = False
+    assert [name for name, _ in layer.named_parameters()] == ["weight"]
+    assert layer.parameter_count() == 6
+    other = Linear(2, 3)
+    other.load_state_dict(layer.state_dict())
+    assert other.bias.tolist() == layer.bias.tolist()
+
+
+def test_tables_of_positions_are_no_parameters() -> None:
+    assert SinusoidalPositions(5, 4).state_dict() == {}
