@@ -660,10 +660,7 @@ def propagate(
         for i, parent in enumerate(parents):
             if only is not None and parent not in only:
                 continue
-            if plan.joint:
-                result = results[plan.positions[i]]
-            else:
-                result = _apply(plan.rules[i], g, saved, node)
+            result = results[plan.positions[i]] if plan.joint else _apply(plan.rules[i], g, saved, node)
             if parent.shape is not None and (result.shape != parent.shape or result.dtype != parent.dtype):
                 result = _fit(xp, result, parent, node.op)
             if parent.op is None and not create_graph:
