@@ -1,4 +1,4 @@
-"""What the engine costs: a chain of 1,000 operations on a scalar, forward and backward, where the arithmetic is nothing."""
+"""What the engine costs: a chain of 1,000 operations on a scalar, where the arithmetic itself is nothing."""
 
 import pytest
 

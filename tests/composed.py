@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
-from conftest import tensor, value
+from checks import tensor, value
 from numpy.testing import assert_allclose
 
 import minigrad as mg

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy
 import pytest
-from conftest import tensor, value
+from checks import tensor, value
 from numpy.testing import assert_array_equal
 
 import minigrad as mg

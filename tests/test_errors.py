@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy
 import pytest
-from conftest import tensor
+from checks import tensor
 
 import minigrad as mg
 from minigrad import backend, primitive, use_backend
@@ -103,8 +103,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "in place on a leaf": (add_in_place, RuntimeError, "^`add` in place on a leaf .*work on a copy.*or under no_grad"),
     "a write to what is needed": (
         write_what_is_needed, RuntimeError,
-
-               r"^x\[…\] = … would change values that `multiply` needs .*float64 \(2,\).*"
+        r"^x\[…\] = … would change values that `multiply` needs .*float64 \(2,\).*"
         r"call backward first, or write to a copy$",
     ),
     # ------------------------------------------------------------------------------------ shapes

@@ -1,11 +1,12 @@
 """Every primitive: its value against NumPy, its derivatives against finite differences of NumPy's function."""
 
 import math
+import types
 from typing import Any, NamedTuple
 
 import numpy
 import pytest
-from conftest import check, numeric_gradient, tensor, value
+from checks import check, numeric_gradient, tensor, value
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -747,13 +748,16 @@ def example_calls(op: Any) -> list[Call]:
     rng = numpy.random.default_rng(0)
     calls = []
     required = sum(name not in op.defaults for name in op.names)
-    for args, options, low, high, complex in op.examples or [(((2, 3), (3,))[:required], {}, -2.0, 2.0, False)]:
+    for example in op.examples or [autodiff.Example(((2, 3), (3,))[:required], {}, -2.0, 2.0, False, None)]:
         made = []
-        for arg in args:
-            is_shape = isinstance(arg, tuple) and all(type(n) is int for n in arg)
-            numbers = rng.uniform(low, high, arg if is_shape else ())
-            made.append(tensor(numbers * (1 + 0.5j) if complex else numbers) if is_shape else arg)
-        calls.append(Call(tuple(made), options))
+        for arg in example.args:
+            if isinstance(arg, tuple) and all(type(n) is int for n in arg):
+                numbers = rng.uniform(example.low, example.high, arg)
+                x = tensor(numbers * (1 + 0.5j) if example.complex else numbers)
+                made.append(example.of(x) if example.of else x)
+            else:
+                made.append(arg() if isinstance(arg, types.FunctionType) else arg)
+        calls.append(Call(tuple(made), example.options))
     return calls
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy
 import pytest
-from conftest import value
+from checks import value
 from numpy.testing import assert_array_equal
 
 import minigrad as mg

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 import pytest
-from conftest import tensor, value
+from checks import tensor, value
 from numpy.testing import assert_allclose, assert_array_equal
 
 import minigrad as mg

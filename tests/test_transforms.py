@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy
 import pytest
-from conftest import numeric_gradient, tensor, value
+from checks import numeric_gradient, tensor, value
 from numpy.testing import assert_allclose, assert_array_equal
 
 import minigrad as mg

@@ -6,8 +6,8 @@ from typing import Any
 import composed
 import numpy
 import pytest
+from checks import tensor, value
 from composed import agree
-from conftest import tensor, value
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal

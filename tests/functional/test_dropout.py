@@ -6,8 +6,8 @@ from typing import Any
 import composed
 import numpy
 import pytest
+from checks import tensor, value
 from composed import agree
-from conftest import tensor, value
 from numpy.testing import assert_array_equal
 
 import attention.functional as F

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy
 import pytest
-from conftest import tensor, value
+from checks import tensor, value
 from numpy.testing import assert_allclose
 
 import attention.functional as F

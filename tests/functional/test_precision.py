@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy
 import pytest
-from conftest import tensor, value
+from checks import tensor, value
 from numpy.testing import assert_allclose, assert_array_equal
 
 import attention.functional as F
