@@ -36,16 +36,17 @@ from __future__ import annotations
 import heapq
 import inspect
 import itertools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import update_wrapper, wraps
+from functools import lru_cache, update_wrapper, wraps
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 import minigrad as mg
 
 from . import backend
-from .backend import NAMESPACES, Array, describe, namespace_of
+from .backend import NAMESPACES, SCALAR, Array, describe, namespace_of, see
 from .tensor import Memory, Pin, Tensor
 
 P = ParamSpec("P")
@@ -148,11 +149,11 @@ class Plan(NamedTuple):
     positions: tuple[int, ...]  # of those arguments
     names: tuple[str, ...]
     rules: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...]  # one each, or a single joint one
-    joint: bool
-    arrays: tuple[tuple[str, int], ...]  # positional arguments to save
-    shapes: tuple[tuple[str, int], ...]  # positional arguments whose shape is enough
-    options: tuple[str, ...]  # keyword arguments to save
-    out: bool
+    joint: bool = False
+    arrays: tuple[tuple[str, int], ...] = ()  # positional arguments to save
+    shapes: tuple[tuple[str, int], ...] = ()  # positional arguments whose shape is enough
+    options: tuple[str, ...] = ()  # keyword arguments to save
+    out: bool = False
 
 
 class Kept(NamedTuple):
@@ -165,7 +166,8 @@ class Kept(NamedTuple):
 def keep(out: Any, **values: Any) -> Kept:
     """Return ``out`` from a primitive's forward function and keep ``values`` for its rules.
 
-    The values must follow from the arguments: a derivative of a derivative computes them again, recorded.
+    The values must follow from the arguments: a derivative of a derivative computes them again, recorded, so that
+    all arguments are kept alive as well.
 
     >>> @primitive
     ... def sine(xp, x, /):
@@ -209,21 +211,31 @@ class Primitive(Generic[P]):
         self.__signature__ = inspect.Signature(parameters)
         self.names = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
         self.variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+        self.by_name = frozenset(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
         self.keywords = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-        ALL[f"{function.__module__}.{function.__name__}"] = self
+        reserved = {"out", "needs", "options", "xp"} & {p.name for p in parameters}
+        if reserved:
+            raise TypeError(f"primitive {self}: an argument cannot be named {reserved.pop()!r}: rules use that name")
+        ALL[f"{function.__module__}.{function.__qualname__}"] = self
 
     __name__: str
+    __qualname__: str
     __module__: str
 
     def __repr__(self) -> str:
         return f"<primitive {self.__name__}{self.__signature__}>"
 
     def __str__(self) -> str:
-        return self.__name__
+        return self.__name__.removeprefix("_")
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # a function: pickled by its name, and its own copy
 
     def vjp(self, **rules: Callable[..., Any]) -> None:
         """Give the rule of each differentiable argument: ``multiply.vjp(x1=lambda g, x2: g * x2, …)``."""
+        if self.joint is not None:
+            raise TypeError(f"{self}.vjp: all gradients have their rule already, given by vjp_all")
         for name, rule in rules.items():
             if name not in self.names:
                 raise TypeError(f"{self}.vjp: no argument {name!r}; the arguments are {', '.join(self.names)}")
@@ -270,8 +282,8 @@ class Primitive(Generic[P]):
             if not options.keys() <= self.keywords:
                 args = self._by_position(args, options)  # type: ignore[assignment]
             for name, value in options.items():
-                if type(value) is Tensor:
-                    options[name] = value._data  # arrays that have a gradient are positional
+                if type(value) is Tensor:  # without a gradient: those that have one are positional
+                    options[name] = mg.positive(value)._data
         xp = None
         raw: list[Any] = []
         needs_grad = 0  # one bit for each argument
@@ -283,11 +295,14 @@ class Primitive(Generic[P]):
             try:
                 found = NAMESPACES[type(x)]
             except KeyError:
-                found = namespace_of(x)
+                found = see(x)
             if found is not xp and found is not None:
-                if xp is not None:
+                if found is SCALAR:
+                    x = x.item()  # type: ignore[attr-defined]
+                elif xp is None:
+                    xp = found
+                else:
                     raise TypeError(f"{self}: arrays of two libraries cannot be combined: {self._given(args)}")
-                xp = found
             raw.append(x)
         if xp is None:
             raise self._explain(TypeError("expected a Tensor or an array"), args, options)
@@ -299,15 +314,17 @@ class Primitive(Generic[P]):
         kept = None
         if type(out) is Kept:
             out, kept = out
-        if type(out) is tuple:
+        if isinstance(out, tuple):
             return cast("Tensor", self._many(args, raw, options, xp, needs_grad, out, kept))
         if type(out) not in NAMESPACES or NAMESPACES[type(out)] is not xp:
-            out = xp.asarray(out)  # NumPy gives scalars for 0-dimensional results
+            out = _as_array(xp, out, self)
 
         tensor: Tensor = _new(Tensor)
         tensor._data = out
         tensor._node = None
-        tensor._memory = args[0]._share_memory() if self.view and type(args[0]) is Tensor else None
+        tensor._memory = None
+        if (self.view or out is raw[0]) and type(args[0]) is Tensor and not _is_copy(out, raw[0]):
+            tensor._memory = args[0]._share_memory()
         tensor._op = self
         if needs_grad and _recording.get():
             plan = self._plans[needs_grad] if needs_grad in self._plans else self._plan(needs_grad, len(raw))
@@ -315,7 +332,7 @@ class Primitive(Generic[P]):
                 tensor._node = node = self._record(plan, args, raw, options, xp, kept)
                 node.shape = out.shape
                 node.dtype = out.dtype
-                if plan.out:
+                if plan.out or kept is not None:  # what was kept can be the output or a part of it
                     memory = tensor._memory = tensor._memory or Memory()
                     node.saved["out"] = out  # type: ignore[index]
                     node.pins["out"] = memory.pin(self.__name__)  # type: ignore[index]
@@ -339,6 +356,10 @@ class Primitive(Generic[P]):
                 x = args[i]
                 if type(x) is Tensor:
                     pins[name] = (x._memory or x._share_memory()).pin(self.__name__)
+                elif type(x) is tuple:  # an index
+                    for item in x:
+                        if type(item) is Tensor:
+                            pins[f"{name} {id(item)}"] = item._share_memory().pin(self.__name__)
             else:
                 saved[name] = self.defaults[name]
         for name, i in plan.shapes:
@@ -348,6 +369,8 @@ class Primitive(Generic[P]):
         if self.variadic:
             saved[self.variadic + "_shape"] = tuple(x.shape for x in raw[len(self.names) :])
         if kept is not None:
+            if self.variadic:
+                raise TypeError(f"{self}: keep cannot be used with *{self.variadic}")
             saved.update(kept)
             saved["options"] = options
         return node
@@ -363,8 +386,10 @@ class Primitive(Generic[P]):
         plan = self._plan(needs_grad, len(raw)) if needs_grad and _recording.get() else None
         if plan is not None and plan.rules:
             node = self._record(plan, args, raw, options, xp, kept)
-            if plan.out:
+            if plan.out or kept is not None:
                 node.saved["out"] = outs  # type: ignore[index]
+                for i, tensor in enumerate(tensors):
+                    node.pins[f"out {i}"] = tensor._share_memory().pin(self.__name__)  # type: ignore[index]
             _make_items(node, tensors)
         return tensors
 
@@ -399,16 +424,13 @@ class Primitive(Generic[P]):
 
     def _by_position(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
         """Arguments that were given by keyword but can be arrays, moved to their positions; others stay in options."""
-        try:
-            inspect.Signature.bind(self.__signature__, *args, **options)
-        except TypeError as error:
-            raise TypeError(f"{self}: {error}") from None
-        filled = list(args)
-        for name in self.names[len(args) :]:
-            if not options.keys() & set(self.names):
-                break
-            filled.append(options.pop(name) if name in options else self.defaults[name])
-        return tuple(filled)
+        rest = self.names[len(args) :]
+        given = [name for name in rest if name in options and name in self.by_name]
+        if len(given) == len(options.keys() - self.keywords):  # all are known, and none is given twice
+            moved = rest[: rest.index(given[-1]) + 1]
+            if all(name in options or name in self.defaults for name in moved):
+                return (*args, *[options.pop(name) if name in options else self.defaults[name] for name in moved])
+        raise self._explain(TypeError("wrong arguments"), args, options)
 
     def _given(self, args: Iterable[Any]) -> str:
         names = itertools.chain(self.names, itertools.repeat(self.variadic))
@@ -426,7 +448,7 @@ class Primitive(Generic[P]):
                 return error
             message = message.removeprefix(f"{self}: ")  # NumPy's matmul says its name as well
         lines = message.strip().splitlines()
-        kinds: tuple[type[Exception], ...] = (IndexError, TypeError, ValueError, OverflowError, NotImplementedError)
+        kinds: tuple[type[Exception], ...] = (IndexError, TypeError, ValueError, OverflowError, MemoryError)
         kind = next((kind for kind in kinds if isinstance(error, kind)), RuntimeError)
         shapes = [tuple(x.shape) for x in args if hasattr(x, "shape")]
         about_shapes = (
@@ -462,6 +484,7 @@ def primitive(function: Any = None, *, view: bool = False) -> Any:
     return Primitive(function, view)
 
 
+@lru_cache(maxsize=None, typed=True)
 def _has_derivative(dtype: Any) -> bool:
     name = backend.dtype_name(dtype)
     return "float" in name or "complex" in name
@@ -480,7 +503,7 @@ def _item(node: Node, index: int) -> Node:
     """The node of output ``index`` of a node with several."""
     item: Node = _new(Node)
     item.op, item.xp, item.parents, item.saved, item.pins = node.op, node.xp, (node,), {}, {}
-    item.plan = Plan((0,), ("",), (((lambda g: {index: g}), ()),), False, (), (), (), False)
+    item.plan = Plan((0,), ("",), (((lambda g: {index: g}), ()),))
     item.shape, item.dtype = node.dtype[index]
     item.order = next(_order)
     return item
@@ -491,12 +514,13 @@ def recorded(
     values: Sequence[Tensor],
     parents: Sequence[Node | Leaf],
     rule: Callable[..., Sequence[Any]],
-    pins: dict[str, Pin],
+    pins: list[Pin],
 ) -> tuple[Tensor, ...]:
     """The ``values`` as the outputs of one new node, whose ``rule(g, xp)`` gives the gradients of ``parents``."""
     node: Node = _new(Node)
-    node.op, node.xp, node.parents, node.saved, node.pins = op, namespace_of(values[0]._data), tuple(parents), {}, pins
-    node.plan = Plan(tuple(range(len(parents))), (), ((rule, ("xp",)),), True, (), (), (), False)
+    node.op, node.xp, node.parents, node.saved = op, namespace_of(values[0]._data), tuple(parents), {}
+    node.pins = {str(i): pin for i, pin in enumerate(pins)}
+    node.plan = Plan(tuple(range(len(parents))), (), ((rule, ("xp",)),), joint=True)
     node.order = next(_order)
     tensors = tuple(Tensor._make(value._data, None, value._memory, op) for value in values)
     _make_items(node, tensors)
@@ -524,6 +548,9 @@ def _broadcast(shapes: Sequence[tuple[int, ...]]) -> bool:
 # ------------------------------------------------------------------------------------------------ the backward pass
 
 
+_accumulating = threading.Lock()
+
+
 def backward(tensor: Tensor, gradient: Any = None, retain_graph: bool = False, create_graph: bool = False) -> None:
     """Add the derivative of ``tensor`` to ``.grad`` of every leaf that it depends on.
 
@@ -547,11 +574,12 @@ def backward(tensor: Tensor, gradient: Any = None, retain_graph: bool = False, c
     seed = _seed(tensor, gradient)
     with _recording_set_to(create_graph):
         gradients = propagate([tensor], [seed], create_graph, retain_graph or create_graph)
-        for leaf, g in gradients.items():
-            if isinstance(leaf, Leaf):
-                if create_graph or leaf is tensor._node:
-                    g = mg.positive(g)  # nobody else shall hold what stays in ``.grad``, see `_unshared`
-                leaf.grad = g if leaf.grad is None else leaf.grad + g
+        with _accumulating:  # several threads can share a leaf
+            for leaf, g in gradients.items():
+                if isinstance(leaf, Leaf):
+                    if create_graph or leaf is tensor._node:
+                        g = mg.positive(g)  # nobody else shall hold what stays in ``.grad``, see `_unshared`
+                    leaf.grad = g if leaf.grad is None else leaf.grad + g
 
 
 def gradients_of(outputs: Sequence[Tensor], seeds: Sequence[Any], inputs: Sequence[Tensor]) -> list[Tensor | None]:
@@ -627,7 +655,7 @@ def propagate(
             total += g
             pending[node] = total
         else:
-            pending[node] = pending[node] + g
+            pending[node] = _as_array(xp, pending[node] + g, node.op)
             owned.add(node)
 
     for output, seed in zip(outputs, seeds, strict=True):
@@ -661,11 +689,17 @@ def propagate(
             if only is not None and parent not in only:
                 continue
             result = results[plan.positions[i]] if plan.joint else _apply(plan.rules[i], g, saved, node)
-            if parent.shape is not None and (result.shape != parent.shape or result.dtype != parent.dtype):
-                result = _fit(xp, result, parent, node.op)
-            if parent.op is None and not create_graph:
-                result = _unshared(xp, result, g)
+            if parent.shape is not None:
+                if type(result) not in NAMESPACES or NAMESPACES[type(result)] is not xp:
+                    if result is None and plan.joint:
+                        continue
+                    result = _as_array(xp, result, node.op)
+                if result.shape != parent.shape or result.dtype != parent.dtype:
+                    result = _fit(xp, result, parent, node.op)
+                if not create_graph and (parent.op is None or parent in targets):
+                    result = _unshared(xp, result, g)
             add(parent, result)
+        results = None  # or the last one would stay alive while the pass goes on
 
     return {node: _conjugate(g if create_graph else Tensor._make(g)) for node, g in pending.items()}
 
@@ -685,7 +719,7 @@ def _saved_as_tensors(node: Node) -> dict[str, Any]:
     assert node.pins is not None
     assert node.parents is not None
     op, plan = node.op, node.plan
-    origin = dict(zip(plan.names, node.parents, strict=True)) if op.variadic is None else {}
+    origin = dict(zip(plan.names, node.parents, strict=False))  # a checkpoint's parents have no names
     saved = dict(node.saved)
     for name in op.names:
         if name in saved and namespace_of(saved[name]) is not None:
@@ -693,7 +727,9 @@ def _saved_as_tensors(node: Node) -> dict[str, Any]:
             saved[name] = Tensor._make(saved[name], origin.get(name), memory)
     if plan.out:
         if node.shape is None:
-            saved["out"] = tuple(Tensor._make(out, _item(node, i)) for i, out in enumerate(saved["out"]))
+            memories = [node.pins[f"out {i}"].memory for i in range(len(saved["out"]))]
+            outs = enumerate(zip(saved["out"], memories, strict=True))
+            saved["out"] = tuple(Tensor._make(out, _item(node, i), memory) for i, (out, memory) in outs)
         else:
             saved["out"] = Tensor._make(saved["out"], node, node.pins["out"].memory)
     if "options" in saved:  # what `keep` kept is computed again, so that it is recorded
@@ -713,16 +749,14 @@ def _complete(xp: Any, g: dict[int, Any], node: Node) -> tuple[Any, ...]:
 
 def _fit(xp: Any, g: Any, node: Node | Leaf, op: Any) -> Any:
     """Undo broadcasting and type promotion: ``g`` in the shape and dtype of the value that ``node`` stands for."""
-    shape = node.shape
-    assert shape is not None
+    shape = tuple(node.shape or ())
     if g.shape != shape:
-        extra = len(g.shape) - len(shape)
-        axes = tuple(range(extra)) + tuple(i + extra for i, n in enumerate(shape) if n == 1 and g.shape[i + extra] != 1)
-        if extra < 0 or not _broadcast([tuple(g.shape), tuple(shape)]):
-            raise ValueError(
-                f"{op}: its rule gave a gradient of shape {tuple(g.shape)} for an argument of shape {tuple(shape)}"
-            )
-        g = xp.reshape(xp.sum(g, axis=axes), shape)
+        padded = (1,) * (len(g.shape) - len(shape)) + shape  # as broadcasting sees the argument
+        axes = tuple(i for i, n in enumerate(padded[-len(g.shape) :]) if n == 1) if g.shape else ()
+        kept = [n for i, n in enumerate(g.shape) if i not in axes]
+        if kept != [n for n in shape if n != 1]:
+            raise ValueError(f"{op}: its rule gave a gradient of shape {g.shape} for an argument of shape {shape}")
+        g = xp.reshape(xp.asarray(mg.statistical.sum.raw(xp)(g, axis=axes)), shape)  # NumPy gives a scalar for ()
     if g.dtype != node.dtype:
         if xp.isdtype(g.dtype, "complex floating") and not xp.isdtype(node.dtype, "complex floating"):
             g = xp.real(g)
@@ -730,11 +764,23 @@ def _fit(xp: Any, g: Any, node: Node | Leaf, op: Any) -> Any:
     return g
 
 
+def _as_array(xp: Any, x: Any, op: Any) -> Any:
+    """What a forward function or a rule gave, as an array: NumPy gives scalars for 0-dimensional results."""
+    if namespace_of(x) is xp:
+        return x
+    if NAMESPACES[type(x)] is SCALAR or isinstance(x, bool | int | float | complex):
+        return xp.asarray(x)
+    raise TypeError(f"{op}: expected its function or rule to return an array, got {x!r:.80}")
+
+
+def _is_copy(out: Array, x: Array) -> bool:
+    """Whether the result of an operation that can give a view is none: writing to one leaves the other alone."""
+    return out is not x and backend.owns_memory(out)
+
+
 def _unshared(xp: Any, result: Any, g: Any) -> Any:
     """A gradient that will stay in ``.grad``, as an array of its own: others may hold ``g`` or the base of a view."""
-    if result is g or not backend.owns_memory(result):
-        return xp.asarray(result, copy=True)
-    return xp.asarray(result)  # NumPy gives scalars for 0-dimensional results
+    return xp.asarray(result, copy=True) if result is g or not backend.owns_memory(result) else result
 
 
 def _conjugate(g: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy
@@ -100,6 +100,8 @@ def load(name: str) -> Namespace:
     return _LOADERS[name]()
 
 
+SCALAR = object()  # stands for the namespace of NumPy's scalars, which act as Python's do, on whichever backend
+
 NAMESPACES: dict[type, Namespace] = {
     numpy.ndarray: NUMPY,
     **dict.fromkeys((bool, int, float, complex, type(None), tuple, list, slice, str, type, type(Ellipsis)), None),
@@ -110,26 +112,34 @@ NAMESPACES: dict[type, Namespace] = {
 def namespace_of(x: Any) -> Namespace:
     """The array-API namespace of a raw array, None for anything else (a Python scalar, a shape, a dtype)."""
     kind = type(x)
-    if kind not in NAMESPACES:
-        NAMESPACES[kind] = _find_namespace(x)
-    return NAMESPACES[kind]
+    found = NAMESPACES[kind] if kind in NAMESPACES else see(x)
+    return None if found is SCALAR else found
+
+
+def see(x: Any) -> Namespace:
+    """Enter the type of x, met for the first time, into `NAMESPACES`; returns what was entered."""
+    found = NAMESPACES[type(x)] = _find_namespace(x)
+    return found
 
 
 def _find_namespace(x: Any) -> Namespace:
     bases = {base.__module__.partition(".")[0] + "." + base.__name__ for base in type(x).__mro__}
     if "numpy.generic" in bases:
-        return None  # a NumPy scalar acts as a constant, on whichever backend the arrays are
+        return SCALAR
     if "numpy.ndarray" in bases:
         return NUMPY
     if "cupy.ndarray" in bases:
         return load("cupy")
     if "torch.Tensor" in bases:
         return load("torch")
+    if "dask.Array" in bases:  # lazy: nothing here computes its values
+        return importlib.import_module("array_api_compat.dask.array")
     if hasattr(x, "__array_namespace__"):  # JAX and its tracers, array-api-strict, any library of the standard
         return x.__array_namespace__()
     return None
 
 
+@cache
 def name_of(xp: Namespace) -> str:
     """The backend's name for a namespace: ``'numpy'``, ``'cupy'``, ``'torch'``, ``'jax'`` …"""
     parts = str(xp.__name__).split(".")
@@ -273,7 +283,8 @@ def as_dtype(xp: Namespace, dtype: Any) -> Any:
     """``dtype`` as an object of the library: it may be a name of the standard (``"float32"``) or another library's."""
     if dtype is None or (xp is NUMPY and isinstance(dtype, numpy.dtype | type)):
         return dtype
-    name = dtype if isinstance(dtype, str) else dtype_name(dtype)
+    python = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
+    name = dtype if isinstance(dtype, str) else python.get(dtype) or dtype_name(dtype)
     if not hasattr(xp, name):
         raise TypeError(f"backend {name_of(xp)!r} has no dtype {name!r}")
     return getattr(xp, name)
@@ -303,6 +314,8 @@ def describe(x: Array) -> str:
 
 def owns_memory(x: Array) -> bool:
     """Whether no other array can be a view of the same memory: what came out of a computation and is no view."""
+    if type(x) is numpy.ndarray:
+        return x.base is None
     name = name_of(namespace_of(x) or NUMPY)
     if name == "torch":
         return not x._is_view()
@@ -339,7 +352,7 @@ def _forwards(x: Array, key: Any) -> tuple[Any, tuple[int, ...]]:
 
 def get_item(x: Array, key: Any) -> Array:
     """``x[key]``, with negative steps on every library."""
-    if name_of(namespace_of(x)) != "torch":
+    if type(x) is numpy.ndarray or name_of(namespace_of(x) or NUMPY) != "torch":  # NumPy has scalars, too
         return x[key]
     key, flipped = _forwards(x, key)
     return x[key].flip(flipped) if flipped else x[key]

@@ -31,7 +31,16 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     return Tensor._make(backend.asarray(_without_tensors(obj), dtype=dtype, device=device, copy=copy))
 
 
+def _refuse_graph(name: str, args: tuple[Any, ...]) -> None:
+    if any(type(x) is Tensor and x._node is not None for x in args):
+        raise TypeError(
+            f"{name}: makes a constant, so the gradient of a Tensor in a graph would be lost: use broadcast_to and "
+            "arithmetic, or detach()"
+        )
+
+
 def _new(name: str, *args: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
+    _refuse_graph(name, args)
     _, xp, default_device = backend.current()
     function = getattr(xp, name)
     device = default_device if device is None else device
@@ -39,6 +48,7 @@ def _new(name: str, *args: Any, dtype: Any = None, device: Any = None, **options
 
 
 def _like(name: str, x: Any, *args: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    _refuse_graph(name, args)
     raw = x._data if type(x) is Tensor else backend.asarray(x)
     xp = backend.namespace_of(raw)
     function = getattr(xp, name)
@@ -48,32 +58,32 @@ def _like(name: str, x: Any, *args: Any, dtype: Any = None, device: Any = None) 
 def arange(
     start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None
 ) -> Tensor:
-    """``start, start + step, …`` up to but without ``stop``; with one argument, from 0 up to it."""
+    """``start, start + step, …`` before ``stop``; with one argument, from 0 up to it. No derivative: a constant."""
     return _new("arange", start, stop, step, dtype=dtype, device=device)
 
 
 def empty(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A Tensor with whatever stood in memory."""
+    """A Tensor with whatever stood in memory. No derivative: a constant."""
     return _new("empty", shape, dtype=dtype, device=device)
 
 
 def empty_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """As `empty`, in the shape, library and device of x."""
+    """As `empty`, in the shape, library and device of x. No derivative: a constant."""
     return _like("empty_like", x, dtype=dtype, device=device)
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
-    """Ones on the k-th diagonal, zeros elsewhere."""
+    """Ones on the k-th diagonal, zeros elsewhere. No derivative: a constant."""
     return _new("eye", n_rows, n_cols, k=k, dtype=dtype, device=device)
 
 
 def full(shape: Shape, fill_value: complex, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Every element ``fill_value``."""
+    """Every element ``fill_value``. No derivative: a constant."""
     return _new("full", shape, fill_value, dtype=dtype, device=device)
 
 
 def full_like(x: Array, /, fill_value: complex, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """As `full`, in the shape, library and device of x."""
+    """As `full`, in the shape, library and device of x. No derivative: a constant."""
     return _like("full_like", x, fill_value, dtype=dtype, device=device)
 
 
@@ -87,35 +97,38 @@ def linspace(
     device: Any = None,
     endpoint: bool = True,
 ) -> Tensor:
-    """``num`` evenly spaced numbers from ``start`` to ``stop``."""
+    """``num`` evenly spaced numbers from ``start`` to ``stop``. No derivative: a constant."""
     return _new("linspace", start, stop, num, dtype=dtype, device=device, endpoint=endpoint)
 
 
 def ones(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Every element 1."""
+    """Every element 1. No derivative: a constant."""
     return _new("ones", shape, dtype=dtype, device=device)
 
 
 def ones_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """As `ones`, in the shape, library and device of x."""
+    """As `ones`, in the shape, library and device of x. No derivative: a constant."""
     return _like("ones_like", x, dtype=dtype, device=device)
 
 
 def zeros(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Every element 0."""
+    """Every element 0. No derivative: a constant."""
     return _new("zeros", shape, dtype=dtype, device=device)
 
 
 def zeros_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """As `zeros`, in the shape, library and device of x."""
+    """As `zeros`, in the shape, library and device of x. No derivative: a constant."""
     return _like("zeros_like", x, dtype=dtype, device=device)
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A Tensor of an array of any library with ``__dlpack__``, on the backend in use, sharing memory where it can."""
-    raw = x._data if type(x) is Tensor else x
+    """A Tensor of an array of any library with ``__dlpack__``, on the backend in use, sharing memory where it can.
+
+    No derivative: what comes from another library comes without a graph, and a Tensor in a graph is refused.
+    """
     options = {name: value for name, value in {"device": device, "copy": copy}.items() if value is not None}
-    return Tensor._make(backend.current().xp.from_dlpack(raw, **options))
+    memory = x._share_memory() if type(x) is Tensor and not copy else None
+    return Tensor._make(backend.current().xp.from_dlpack(x, **options), None, memory)
 
 
 def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Tensor, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any, NamedTuple
 
 from . import backend
@@ -30,21 +31,29 @@ def _raw_dtype(x: Any) -> Any:
     return x._data if type(x) is Tensor else x
 
 
+def _dtype(x: Any) -> Any:
+    """The dtype of an array, Tensor or not; a dtype as it is."""
+    raw = _raw_dtype(x)
+    return raw if namespace_of(raw) is None else raw.dtype
+
+
 def _namespace(*args: Any) -> Any:
     found = [namespace_of(_raw_dtype(x)) for x in args]
     return next((xp for xp in found if xp is not None), None) or backend.current().xp
 
 
 def result_type(*arrays_and_dtypes: Any) -> Any:
-    """The dtype that an operation on these arrays, dtypes and scalars gives."""
+    """The dtype that an operation on these arrays, dtypes and scalars gives. No derivative: not an array."""
     xp = _namespace(*arrays_and_dtypes)
-    return xp.result_type(*(as_dtype(xp, _raw_dtype(x)) for x in arrays_and_dtypes))
+    raw = [_raw_dtype(x) for x in arrays_and_dtypes]
+    values = [namespace_of(x) is not None or isinstance(x, Number) for x in raw]
+    return xp.result_type(*(x if is_value else as_dtype(xp, x) for x, is_value in zip(raw, values, strict=True)))
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether a conversion to dtype ``to`` is allowed by the standard's promotion rules."""
+    """Whether a conversion to dtype ``to`` is allowed by the standard's rules. No derivative: not an array."""
     xp = _namespace(from_)
-    return bool(xp.can_cast(as_dtype(xp, _raw_dtype(from_)), as_dtype(xp, to)))
+    return bool(xp.can_cast(as_dtype(xp, _dtype(from_)), as_dtype(xp, to)))
 
 
 class FloatInfo(NamedTuple):
@@ -59,17 +68,17 @@ class FloatInfo(NamedTuple):
 
 
 def finfo(type: Any, /) -> FloatInfo:
-    """Limits of a floating-point dtype: ``bits eps max min smallest_normal dtype``."""
+    """Limits of a floating-point dtype: ``bits eps max min smallest_normal dtype``. No derivative: not an array."""
     xp = _namespace(type)
-    info = xp.finfo(as_dtype(xp, _raw_dtype(type)))
+    info = xp.finfo(as_dtype(xp, _dtype(type)))
     eps, largest, least, smallest = map(float, (info.eps, info.max, info.min, info.smallest_normal))
     return FloatInfo(info.bits, eps, largest, least, smallest, as_dtype(xp, dtype_name(info.dtype)))
 
 
 def iinfo(type: Any, /) -> Any:
-    """Limits of an integer dtype: ``bits max min dtype``."""
+    """Limits of an integer dtype: ``bits max min dtype``. No derivative: not an array."""
     xp = _namespace(type)
-    return xp.iinfo(as_dtype(xp, _raw_dtype(type)))
+    return xp.iinfo(as_dtype(xp, _dtype(type)))
 
 
 _KINDS = {
@@ -88,6 +97,8 @@ DTYPES = (*_KINDS["bool"], *_KINDS["numeric"])
 
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether ``dtype``, of any library, is of a kind of the standard (``"real floating"`` …), or of any of several.
+
+    No derivative: not an array.
 
     >>> isdtype(Tensor(1.0).dtype, ("real floating", "complex floating"))
     True

@@ -128,14 +128,20 @@ def pow(xp: Any, x1: Array, x2: Array, /) -> Array:
 def _pow_x1(g: Array, xp: Any, x1: Array, x2: Array) -> Array:
     if isinstance(x2, int | float):
         return g * 0 if x2 == 0 else g * (x2 * x1 ** (x2 - 1))
-    at_zero = x2 == 0
-    return g * x2 * xp.pow(x1, xp.where(at_zero, 1, x2) - 1)
+    x1, x2 = _as(xp, x1, g), _as(xp, x2, g)  # integers would overflow
+    return g * x2 * xp.pow(x1, xp.where(x2 == 0, 1, x2) - 1)
 
 
 def _pow_x2(g: Array, xp: Any, x1: Array, out: Array) -> Array:
     if isinstance(x1, int | float):
-        return g * 0 if x1 == 0 else g * (out * math.log(x1))
+        return g * 0 if x1 == 0 else g * (out * (math.log(x1) if x1 > 0 else math.nan))
+    x1 = _as(xp, x1, g)
     return g * out * xp.log(xp.where(x1 == 0, 1, x1))
+
+
+def _as(xp: Any, x: Array, g: Array) -> Array:
+    """x in the dtype of g; a Python scalar stays as it is."""
+    return xp.astype(x, g.dtype, copy=False) if hasattr(x, "dtype") else x
 
 
 pow.vjp(x1=_pow_x1, x2=_pow_x2)
@@ -216,13 +222,19 @@ def minimum(xp: Any, x1: Array, x2: Array, /) -> Array:
     return xp.minimum(x1, x2)
 
 
-def _chosen(g: Array, xp: Any, this: Array, other: Array) -> Array:
-    """g where ``this > other``, half of it where they are equal."""
-    return xp.where(this == other, g / 2, xp.where(this > other, g, xp.zeros_like(g)))
+def _winner(g: Array, xp: Any, loses: Array, ties: Array) -> Array:
+    """g where this argument was taken, half of it where both are equal. A NaN, which is no order, takes g as well."""
+    return xp.where(ties, g / 2, xp.where(loses, xp.zeros_like(g), g))
 
 
-maximum.vjp(x1=lambda g, xp, x1, x2: _chosen(g, xp, x1, x2), x2=lambda g, xp, x1, x2: _chosen(g, xp, x2, x1))
-minimum.vjp(x1=lambda g, xp, x1, x2: _chosen(g, xp, -x1, -x2), x2=lambda g, xp, x1, x2: _chosen(g, xp, -x2, -x1))
+maximum.vjp(
+    x1=lambda g, xp, x1, x2: _winner(g, xp, x1 < x2, x1 == x2),
+    x2=lambda g, xp, x1, x2: _winner(g, xp, x1 > x2, x1 == x2),
+)
+minimum.vjp(
+    x1=lambda g, xp, x1, x2: _winner(g, xp, x1 > x2, x1 == x2),
+    x2=lambda g, xp, x1, x2: _winner(g, xp, x1 < x2, x1 == x2),
+)
 
 
 @primitive
@@ -322,9 +334,12 @@ def logaddexp(xp: Any, x1: Array, x2: Array, /) -> Array:
     return xp.logaddexp(x1, x2)
 
 
+def _logaddexp(g: Array, xp: Any, x: Array, out: Array) -> Array:
+    return g * xp.exp(x - xp.where(xp.isinf(out), 0, out))  # of two -inf, which are e⁰ = 0 each
+
+
 logaddexp.vjp(
-    x1=lambda g, xp, x1, x2: g / (1 + xp.exp(x2 - x1)),
-    x2=lambda g, xp, x1, x2: g / (1 + xp.exp(x1 - x2)),
+    x1=lambda g, xp, x1, out: _logaddexp(g, xp, x1, out), x2=lambda g, xp, x2, out: _logaddexp(g, xp, x2, out)
 )
 
 
@@ -394,9 +409,14 @@ def atan2(xp: Any, x1: Array, x2: Array, /) -> Array:
     return xp.atan2(x1, x2)
 
 
+def _over_square(g: Array, xp: Any, x: Array, x1: Array, x2: Array) -> Array:
+    r = xp.hypot(x1, x2)  # not its square, which overflows sooner
+    return g * (x / r) / r
+
+
 atan2.vjp(
-    x1=lambda g, x1, x2: g * x2 / (x1 * x1 + x2 * x2),
-    x2=lambda g, x1, x2: -g * x1 / (x1 * x1 + x2 * x2),
+    x1=lambda g, xp, x1, x2: _over_square(g, xp, x2, x1, x2),
+    x2=lambda g, xp, x1, x2: -_over_square(g, xp, x1, x1, x2),
 )
 atan2.example((2, 3), (3,), low=0.5, high=2)
 
@@ -505,51 +525,54 @@ def sign(x: Array, /) -> Tensor:
 # Steps and comparisons: the result of these never requires a gradient. One line each, all made by the same two.
 
 
-def _unary(name: str, doc: str, view: bool = False) -> Primitive[Any]:
+def _unary(name: str, doc: str, why: str, view: bool = False) -> Primitive[Any]:
     def function(xp: Any, x: Array, /) -> Array:
         return getattr(xp, name)(x)
 
-    return _named(function, name, doc, view)
+    return _named(function, name, doc, why, view)
 
 
-def _binary(name: str, doc: str) -> Primitive[Any]:
+def _binary(name: str, doc: str, why: str) -> Primitive[Any]:
     def function(xp: Any, x1: Array, x2: Array, /) -> Array:
         return getattr(xp, name)(x1, x2)
 
-    return _named(function, name, doc)
+    return _named(function, name, doc, why)
 
 
-def _named(function: Any, name: str, doc: str, view: bool = False) -> Primitive[Any]:
+def _named(function: Any, name: str, doc: str, why: str, view: bool = False) -> Primitive[Any]:
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{doc}. No derivative."
+    function.__doc__ = f"{doc}. No derivative: {why}."
     made: Primitive[Any] = primitive(function, view=view)
     return made
 
 
-bitwise_and = _binary("bitwise_and", "x1 & x2")
-bitwise_invert = _unary("bitwise_invert", "~x")
-bitwise_left_shift = _binary("bitwise_left_shift", "x1 << x2")
-bitwise_or = _binary("bitwise_or", "x1 | x2")
-bitwise_right_shift = _binary("bitwise_right_shift", "x1 >> x2")
-bitwise_xor = _binary("bitwise_xor", "x1 ^ x2")
-ceil = _unary("ceil", "The least integer that is not below x", view=True)  # integers stay as they are
-equal = _binary("equal", "x1 == x2")
-floor = _unary("floor", "The greatest integer that is not above x", view=True)
-floor_divide = _binary("floor_divide", "⌊x1 / x2⌋")
-greater = _binary("greater", "x1 > x2")
-greater_equal = _binary("greater_equal", "x1 >= x2")
-isfinite = _unary("isfinite", "Whether x is neither infinite nor NaN")
-isinf = _unary("isinf", "Whether x is infinite")
-isnan = _unary("isnan", "Whether x is NaN")
-less = _binary("less", "x1 < x2")
-less_equal = _binary("less_equal", "x1 <= x2")
-logical_and = _binary("logical_and", "x1 and x2")
-logical_not = _unary("logical_not", "not x")
-logical_or = _binary("logical_or", "x1 or x2")
-logical_xor = _binary("logical_xor", "Either x1 or x2, not both")
-nextafter = _binary("nextafter", "The next representable number after x1 towards x2")
-not_equal = _binary("not_equal", "x1 != x2")
-round = _unary("round", "The nearest integer, the even one of two")
-_sign = _unary("sign", "-1, 0 or 1")
-signbit = _unary("signbit", "Whether the sign bit is set, also for -0.0")
-trunc = _unary("trunc", "x rounded towards 0", view=True)
+INTEGERS, ANSWER, STEPS = "made for integers", "yes or no", "flat between its steps"
+SPACING = "where numbers are is a matter of the format"
+
+bitwise_and = _binary("bitwise_and", "x1 & x2", INTEGERS)
+bitwise_invert = _unary("bitwise_invert", "~x", INTEGERS)
+bitwise_left_shift = _binary("bitwise_left_shift", "x1 << x2", INTEGERS)
+bitwise_or = _binary("bitwise_or", "x1 | x2", INTEGERS)
+bitwise_right_shift = _binary("bitwise_right_shift", "x1 >> x2", INTEGERS)
+bitwise_xor = _binary("bitwise_xor", "x1 ^ x2", INTEGERS)
+ceil = _unary("ceil", "The least integer that is not below x", STEPS, view=True)  # integers stay as they are
+equal = _binary("equal", "x1 == x2", ANSWER)
+floor = _unary("floor", "The greatest integer that is not above x", STEPS, view=True)
+floor_divide = _binary("floor_divide", "⌊x1 / x2⌋", STEPS)
+greater = _binary("greater", "x1 > x2", ANSWER)
+greater_equal = _binary("greater_equal", "x1 >= x2", ANSWER)
+isfinite = _unary("isfinite", "Whether x is neither infinite nor NaN", ANSWER)
+isinf = _unary("isinf", "Whether x is infinite", ANSWER)
+isnan = _unary("isnan", "Whether x is NaN", ANSWER)
+less = _binary("less", "x1 < x2", ANSWER)
+less_equal = _binary("less_equal", "x1 <= x2", ANSWER)
+logical_and = _binary("logical_and", "x1 and x2", ANSWER)
+logical_not = _unary("logical_not", "not x", ANSWER)
+logical_or = _binary("logical_or", "x1 or x2", ANSWER)
+logical_xor = _binary("logical_xor", "Either x1 or x2, not both", ANSWER)
+nextafter = _binary("nextafter", "The next representable number after x1 towards x2", SPACING)
+not_equal = _binary("not_equal", "x1 != x2", ANSWER)
+round = _unary("round", "The nearest integer, the even one of two", STEPS)
+_sign = _unary("sign", "-1, 0 or 1", STEPS)
+signbit = _unary("signbit", "Whether the sign bit is set, also for -0.0", ANSWER)
+trunc = _unary("trunc", "x rounded towards 0", STEPS, view=True)

@@ -15,7 +15,13 @@ import minigrad as mg
 from . import backend
 from .autodiff import primitive
 from .backend import Array, as_dtype
+from .manipulation import normal_axis
 from .tensor import Tensor
+
+__all__ = [
+    "fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft", "irfft", "irfftn", "rfft",
+    "rfftfreq", "rfftn",
+]  # fmt: skip
 
 _OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
@@ -167,16 +173,17 @@ def ifftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Tensor
 def _chosen_axes(x: Array, axes: int | Sequence[int] | None) -> tuple[int, ...]:
     if axes is None:
         return tuple(range(len(x.shape)))
-    return (axes,) if isinstance(axes, int) else tuple(axes)
+    chosen = (axes,) if isinstance(axes, int) else axes
+    return tuple(normal_axis("fft", axis, len(x.shape)) for axis in chosen)
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
-    """The frequencies that `fft` of ``n`` samples, ``d`` apart, gives."""
+    """The frequencies that `fft` of ``n`` samples, ``d`` apart, gives. No derivative: a constant."""
     return _frequencies("fftfreq", n, d, dtype, device)
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
-    """The frequencies that `rfft` of ``n`` samples, ``d`` apart, gives."""
+    """The frequencies that `rfft` of ``n`` samples, ``d`` apart, gives. No derivative: a constant."""
     return _frequencies("rfftfreq", n, d, dtype, device)
 
 

@@ -151,7 +151,7 @@ def gradgradcheck(
     def first_order(given: Named) -> Named:
         _, pull = vjp(function, {name: given[name] for name in xs})
         # Conjugated on both sides this is the plain derivative, analytic where f is, so that complex-step can be used.
-        (gradients,) = pull([_conjugate(v) for name, v in given.items() if name not in xs])
+        (gradients,) = pull({name: _conjugate(given[f"the cotangent of {name}"]) for name in ys})
         return {f"the gradient of {name}": _conjugate(g) for name, g in gradients.items()}
 
     return _check("gradgradcheck", first_order, xs_and_vs, method, eps, rtol, atol)

@@ -12,6 +12,7 @@ from . import backend
 from .autodiff import primitive
 from .backend import Array
 from .creation import asarray
+from .statistical import _in_float32, _narrow
 from .tensor import Tensor
 
 __all__ = [
@@ -21,9 +22,14 @@ __all__ = [
 
 def raw_key(x: Array, key: Any) -> Any:
     """An index with raw arrays in it and, as array-api-strict asks, an entry for each axis or ``...`` for the rest."""
+    if type(key) in (int, slice):
+        return key if len(x.shape) == 1 else (key, ...)
     items = [item._data if type(item) is Tensor else item for item in (key if isinstance(key, tuple) else (key,))]
     axes = 0
     for item in items:
+        if type(item) in (int, slice):
+            axes += 1
+            continue
         if isinstance(item, list):
             raise IndexError(f"indexing: a list is no index of the standard; use an integer array: asarray({item!r})")
         if item is Ellipsis or hasattr(item, "shape"):
@@ -49,7 +55,9 @@ def put(xp: Any, g: Array, key: Any, shape: tuple[int, ...], /) -> Array:
     """Zeros of ``shape`` with ``g`` added at ``key``: the gradient of ``x[key]``."""
     zeros = xp.zeros(shape, dtype=g.dtype, device=backend.device_of(g))
     key = raw_key(zeros, key)
-    return backend.add_at(zeros, key, g) if _repeats(key) else _set(xp, zeros, key, g)
+    if not _repeats(key):
+        return _set(xp, zeros, key, g)
+    return _narrow(xp, backend.add_at(_in_float32(xp, zeros), key, _in_float32(xp, g)), g)
 
 
 def _set(xp: Any, x: Array, key: Any, value: Any) -> Array:
@@ -99,7 +107,8 @@ def _only_axis(x: Array, axis: int | None) -> int:
 def add_along(xp: Any, g: Array, indices: Array, shape: tuple[int, ...], axis: int, /) -> Array:
     """Zeros of ``shape`` with the slices of g along ``axis`` added at ``indices``: the gradient of `take`."""
     zeros = xp.zeros(shape, dtype=g.dtype, device=backend.device_of(g))
-    return backend.add_along(zeros, axis % len(shape), indices, g)
+    total = backend.add_along(_in_float32(xp, zeros), axis % len(shape), indices, _in_float32(xp, g))
+    return _narrow(xp, total, g)
 
 
 take.vjp(x=lambda g, xp, x_shape, indices, axis: add_along.raw(xp)(g, indices, tuple(x_shape), axis or 0))

@@ -12,7 +12,7 @@ __all__ = [
 
 
 class __array_namespace_info__:
-    """Capabilities, devices and dtypes of the backend in use (its library's own answers)."""
+    """Capabilities, devices and dtypes of the backend in use (its library's answers). No derivative: not an array."""
 
     def __init__(self) -> None:
         self._info = backend.current().xp.__array_namespace_info__()

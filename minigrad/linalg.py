@@ -7,8 +7,8 @@ forward and reverse mode algorithmic differentiation" (2008); S. Walter and L. L
 linear algebra functions" (2010); J. Townsend, "Differentiating the singular value decomposition" (2016).
 
 Eigenvectors of equal eigenvalues (and singular vectors of equal singular values) are not unique, and have no
-derivative. There the part of the gradient that mixes them is taken as 0, which is right for every function that does
-not depend on the choice, such as a function of the eigenvalues or of the matrix put together again.
+derivative. There the part of the gradient that mixes them is taken as 0: a function of the eigenvalues alone has the
+right gradient, one of the eigenvectors has not, and near such a point its gradient is large and sensitive to rounding.
 """
 
 from __future__ import annotations
@@ -498,7 +498,7 @@ svdvals.example((2, 3, 4))
 
 @primitive
 def matrix_rank(xp: Any, x: Array, /, *, rtol: float | Array | None = None) -> Array:
-    """The number of singular values above ``rtol`` times the largest. No derivative."""
+    """The number of singular values above ``rtol`` times the largest. No derivative: whole numbers."""
     return xp.linalg.matrix_rank(x) if rtol is None else xp.linalg.matrix_rank(x, rtol=rtol)
 
 

@@ -5,6 +5,7 @@ For matrices C = A B, with G the gradient of C:  dA = G Bᵀ,  dB = Aᵀ G. Ever
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ def matmul(xp: Any, x1: Array, x2: Array, /) -> Array:
 
     d = dx1 x2 + x1 dx2, so the gradients are G x2ᵀ and x1ᵀ G. Half precision is accumulated in float32.
     """
+    if not (hasattr(x1, "shape") and hasattr(x2, "shape")):
+        raise TypeError("expected two arrays")
     a, b = _in_float32(xp, x1), _in_float32(xp, x2)
     product = xp.matmul(a, b)
     return product if a is x1 and b is x2 else xp.astype(product, xp.result_type(x1, x2))
@@ -42,7 +45,8 @@ def _matmul_x2(g: Array, xp: Any, x1: Array, x2_shape: tuple[int, ...]) -> Array
     if len(x2_shape) == 1:
         return xp.matmul(xp.matrix_transpose(x1), g[..., None])[..., 0]
     if len(x2_shape) == 2 and len(x1.shape) > 2:  # one product over all rows rather than a sum of many
-        x1, g = xp.reshape(x1, (-1, x1.shape[-1])), xp.reshape(g, (-1, g.shape[-1]))
+        rows = math.prod(x1.shape[:-1])  # rather than -1, which cannot be found where there are no columns
+        x1, g = xp.reshape(x1, (rows, x1.shape[-1])), xp.reshape(g, (rows, g.shape[-1]))
     return xp.matmul(xp.matrix_transpose(x1), g)
 
 

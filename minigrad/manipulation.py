@@ -31,7 +31,7 @@ reshape.example((2, 6), [3, -1])
 @primitive(view=True)
 def permute_dims(xp: Any, x: Array, /, axes: Sequence[int]) -> Array:
     """The axes in another order: axis ``i`` of the result is axis ``axes[i]`` of x."""
-    return xp.permute_dims(x, tuple(axis + len(axes) if axis < 0 else axis for axis in axes))
+    return xp.permute_dims(x, tuple(normal_axis("permute_dims", axis, len(axes)) for axis in axes))
 
 
 def _permute_back(g: Array, xp: Any, axes: Sequence[int]) -> Array:
@@ -218,12 +218,19 @@ def _of_many(name: str, op: Primitive[Any], arrays: Sequence[Array], axis: int |
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """The pieces of x along ``axis``, which disappears."""
     x = mg.asarray(x)
-    along = (slice(None),) * (axis % x.ndim)
+    along = (slice(None),) * normal_axis("unstack", axis, x.ndim)
     return tuple(x[(*along, i, ...)] for i in range(x.shape[axis]))
 
 
+def normal_axis(name: str, axis: int, ndim: int) -> int:
+    """``axis`` counted from the front."""
+    if not -ndim <= axis < ndim:
+        raise IndexError(f"{name}: axis {axis} is out of range for an array of {ndim} axes")
+    return axis % ndim
+
+
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape that arrays of these shapes have together."""
+    """The shape that arrays of these shapes have together. No derivative: not an array."""
     ndim = max((len(shape) for shape in shapes), default=0)
     result = [1] * ndim
     for shape in shapes:

@@ -348,7 +348,7 @@ def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> T
     factor = xp.clip(max_norm / (norm + 1e-6), 0.0, 1.0)
     for p in params:
         g = p.grad._data  # type: ignore[union-attr]
-        p.grad = Tensor._make(xp.astype(g * factor, g.dtype, copy=False))
+        p.grad = Tensor._make(xp.asarray(g * factor, dtype=g.dtype))
     return Tensor._make(xp.asarray(norm))
 
 

@@ -28,29 +28,29 @@ where.example(lambda: asarray([[True, False, True], [False, False, True]]), (2, 
 
 @primitive
 def argmax(xp: Any, x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """The position of the largest element along ``axis`` (None: in the flattened x). No derivative."""
+    """The position of the largest element along ``axis`` (None: of all). No derivative: whole numbers."""
     return xp.argmax(x, axis=axis, keepdims=keepdims)
 
 
 @primitive
 def argmin(xp: Any, x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """The position of the smallest element along ``axis`` (None: in the flattened x). No derivative."""
+    """The position of the smallest element along ``axis`` (None: of all). No derivative: whole numbers."""
     return xp.argmin(x, axis=axis, keepdims=keepdims)
 
 
 @primitive
 def count_nonzero(xp: Any, x: Array, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
-    """How many elements are not 0. No derivative."""
+    """How many elements are not 0. No derivative: whole numbers."""
     return xp.count_nonzero(x, axis=axis, keepdims=keepdims)
 
 
 @primitive
 def nonzero(xp: Any, x: Array, /) -> tuple[Array, ...]:
-    """The indices of the elements that are not 0, one array for each axis. No derivative."""
+    """The indices of the elements that are not 0, an array for each axis. No derivative: whole numbers."""
     return tuple(xp.nonzero(x))
 
 
 @primitive
 def searchsorted(xp: Any, x1: Array, x2: Array, /, *, side: str = "left", sorter: Array | None = None) -> Array:
-    """Where each element of x2 would stand in the sorted x1. No derivative."""
+    """Where each element of x2 would stand in the sorted x1. No derivative: whole numbers."""
     return xp.searchsorted(x1, x2, side=side, sorter=sorter)

@@ -52,27 +52,30 @@ def _unique_inverse(xp: Any, x: Array, /) -> tuple[Array, ...]:
 
 
 def unique_all(x: Array, /) -> UniqueAllResult:
-    """The different values, where each occurs first, which of them each element is, and how often each occurs."""
+    """The different values, where each occurs first, which of them each element is, and how often each occurs.
+
+    No derivative: their number depends on x.
+    """
     return UniqueAllResult(*_unique_all(x))
 
 
 def unique_counts(x: Array, /) -> UniqueCountsResult:
-    """The different values, and how often each occurs."""
+    """The different values, and how often each occurs. No derivative: their number depends on x."""
     return UniqueCountsResult(*_unique_counts(x))
 
 
 def unique_inverse(x: Array, /) -> UniqueInverseResult:
-    """The different values, and which of them each element is."""
+    """The different values, and which of them each element is. No derivative: their number depends on x."""
     return UniqueInverseResult(*_unique_inverse(x))
 
 
 @primitive
 def unique_values(xp: Any, x: Array, /) -> Array:
-    """The different values. No derivative."""
+    """The different values. No derivative: their number depends on x."""
     return xp.unique_values(x)
 
 
 @primitive
 def isin(xp: Any, x1: Array, x2: Array, /, *, invert: bool = False) -> Array:
-    """For each element of x1, whether it occurs in x2. No derivative."""
+    """For each element of x1, whether it occurs in x2. No derivative: yes or no."""
     return xp.isin(x1, x2, invert=invert)

@@ -15,7 +15,7 @@ __all__ = [
 
 @primitive
 def argsort(xp: Any, x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """The indices that sort x along ``axis``. No derivative."""
+    """The indices that sort x along ``axis``. No derivative: whole numbers."""
     return xp.argsort(x, axis=axis, descending=descending, stable=stable)
 
 

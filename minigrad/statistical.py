@@ -38,9 +38,19 @@ def _count(shape: tuple[int, ...], axis: Axis) -> int:
     return math.prod(shape[i] for i in _axes(len(shape), axis))
 
 
+def _share(shape: tuple[int, ...], axis: Axis) -> float:
+    """What part of a mean each element makes up."""
+    return 1 / n if (n := _count(shape, axis)) else math.nan
+
+
 def _in_float32(xp: Any, x: Array) -> Array:
     """Half-precision numbers as float32, in which they are accumulated; others as they are."""
     return xp.astype(x, xp.float32) if dtype_name(x.dtype) in ("float16", "bfloat16") else x
+
+
+def _narrow(xp: Any, result: Array, x: Array) -> Array:
+    """What was accumulated by `_in_float32`, in the dtype of x again."""
+    return xp.astype(result, x.dtype) if dtype_name(x.dtype) in ("float16", "bfloat16") else result
 
 
 @primitive
@@ -61,11 +71,10 @@ sum.example((2, 3, 4), axis=1, keepdims=True)
 @primitive
 def mean(xp: Any, x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """The mean over ``axis``. d = Σ dx / n."""
-    average = xp.mean(_in_float32(xp, x), axis=axis, keepdims=keepdims)
-    return average if average.dtype == x.dtype else xp.astype(average, x.dtype)
+    return _narrow(xp, xp.mean(_in_float32(xp, x), axis=axis, keepdims=keepdims), x)
 
 
-mean.vjp(x=lambda g, xp, x_shape, axis, keepdims: _expand(xp, g / _count(x_shape, axis), x_shape, axis, keepdims))
+mean.vjp(x=lambda g, xp, x_shape, axis, keepdims: _expand(xp, g * _share(x_shape, axis), x_shape, axis, keepdims))
 mean.example((2, 3))
 mean.example((2, 3, 4), axis=(0, -1))
 
@@ -73,7 +82,8 @@ mean.example((2, 3, 4), axis=(0, -1))
 @primitive
 def var(xp: Any, x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The variance Σ (x - mean)² / (n - correction). d = 2 Σ (x - mean) dx / (n - correction)."""
-    return xp.var(x, axis=axis, correction=correction, keepdims=keepdims)
+    variance = xp.var(_in_float32(xp, x), axis=axis, correction=correction, keepdims=keepdims)
+    return _narrow(xp, variance, x)
 
 
 def _var(g: Array, xp: Any, x: Array, axis: Axis, correction: float, keepdims: bool) -> Array:
@@ -93,7 +103,8 @@ var.example((2, 3, 4), axis=(0, -1), keepdims=True)
 @primitive
 def std(xp: Any, x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The standard deviation √var. d = Σ (x - mean) dx / (std · (n - correction)), and 0 where std is 0."""
-    return xp.std(x, axis=axis, correction=correction, keepdims=keepdims)
+    deviation = xp.std(_in_float32(xp, x), axis=axis, correction=correction, keepdims=keepdims)
+    return _narrow(xp, deviation, x)
 
 
 def _std(g: Array, xp: Any, x: Array, out: Array, axis: Axis, correction: float, keepdims: bool) -> Array:
@@ -120,8 +131,9 @@ def min(xp: Any, x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> A
 
 
 def _extremum(g: Array, xp: Any, x: Array, out: Array, axis: Axis, keepdims: bool) -> Array:
-    chosen = xp.astype(x == _expand(xp, out, x.shape, axis, keepdims), x.dtype)
-    return _expand(xp, g, x.shape, axis, keepdims) * (chosen / xp.sum(chosen, axis=axis, keepdims=True))
+    chosen = _in_float32(xp, xp.astype(x == _expand(xp, out, x.shape, axis, keepdims), x.dtype))
+    share = chosen / xp.sum(chosen, axis=axis, keepdims=True)
+    return _expand(xp, g, x.shape, axis, keepdims) * _narrow(xp, share, x)
 
 
 max.vjp(x=_extremum)
@@ -178,7 +190,14 @@ def cumulative_sum(
     xp: Any, x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Array:
     """Running sums along ``axis``. d is the running sum of dx; the gradient is the running sum from the end."""
-    return xp.cumulative_sum(x, axis=axis, dtype=as_dtype(xp, dtype), include_initial=include_initial)
+    _check_has_axes(x)
+    total = xp.cumulative_sum(_in_float32(xp, x), axis=axis, dtype=as_dtype(xp, dtype), include_initial=include_initial)
+    return _narrow(xp, total, x) if dtype is None else total
+
+
+def _check_has_axes(x: Array) -> None:
+    if not x.shape:
+        raise ValueError("expected an array of at least one axis")
 
 
 def _cumulative_sum(g: Array, xp: Any, axis: int | None, include_initial: bool) -> Array:
@@ -198,6 +217,7 @@ def cumulative_prod(
     xp: Any, x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Array:
     """Running products along ``axis``: outⱼ = x₀ ⋯ xⱼ. The derivative is right also where elements are 0."""
+    _check_has_axes(x)
     return xp.cumulative_prod(x, axis=axis, dtype=as_dtype(xp, dtype), include_initial=include_initial)
 
 
@@ -209,6 +229,8 @@ def _cumulative_prod(g: Array, xp: Any, x: Array, axis: int | None, include_init
     n = x.shape[axis]
     if include_initial:
         g = g[(*along, slice(1, None), ...)]
+    if n == 0:
+        return g
     before = xp.cumulative_prod(x, axis=axis, include_initial=True)[(*along, slice(0, n), ...)]
 
     def ahead(y: Array, span: int) -> Array:

@@ -7,6 +7,7 @@ there, by the standard's chapters.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
@@ -27,6 +28,9 @@ class Pin:
         self.memory = memory
 
 
+_pinning = threading.Lock()
+
+
 class Memory:
     """The memory behind one Tensor and the Tensors that are views of it."""
 
@@ -37,11 +41,12 @@ class Memory:
 
     def pin(self, operation: str) -> Pin:
         """Mark this memory as needed by ``operation``, for as long as the returned object lives."""
-        pin = None if self._pin is None else self._pin()
-        if pin is None:
-            pin = Pin(operation, self)
-            self._pin = weakref.ref(pin)
-        return pin
+        with _pinning:  # two threads can save the same parameter
+            pin = None if self._pin is None else self._pin()
+            if pin is None:
+                pin = Pin(operation, self)
+                self._pin = weakref.ref(pin)
+            return pin
 
     def needed_by(self) -> str | None:
         """The operation whose backward pass needs these values, None where none does."""
@@ -163,7 +168,7 @@ class Tensor:
         if raw.shape != self._data.shape or raw.dtype != self._data.dtype:
             raise ValueError(f"data: expected {describe(self._data)}, got {describe(raw)}")
         self._data = raw
-        self._memory = None
+        self._memory = value._share_memory() if type(value) is Tensor else None
 
     @property
     def grad(self) -> Tensor | None:
@@ -172,10 +177,14 @@ class Tensor:
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
+        if value is None and self._node is None:
+            return  # as it is already: a frozen parameter
         if not self.is_leaf or self._node is None:
             raise RuntimeError(f"grad: only a leaf that requires a gradient has one; this is {self!r}")
-        if value is not None and (type(value) is not Tensor or value.shape != self.shape):
-            raise ValueError(f"grad: expected a Tensor of shape {self.shape}, got {value!r}")
+        if value is not None and (
+            type(value) is not Tensor or value.shape != self.shape or value.backend != self.backend
+        ):
+            raise ValueError(f"grad: expected a Tensor like {describe(self._data)}, got {value!r}")
         self._node.grad = value
 
     @property
@@ -315,7 +324,11 @@ class Tensor:
         if self._node is not None:
             raise RuntimeError("a Tensor in a graph cannot be exported, as its gradient would be lost: detach() first")
         options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
-        return self._data.__dlpack__(**{name: value for name, value in options.items() if value is not None})
+        try:
+            return self.data.__dlpack__(**{name: value for name, value in options.items() if value is not None})
+        except BufferError:
+            self._check_writable("a write through from_dlpack")  # the receiver knows no read-only memory
+            raise
 
     def __dlpack_device__(self) -> Any:
         return self._data.__dlpack_device__()
@@ -336,6 +349,31 @@ class Tensor:
 
     def __complex__(self) -> complex:
         return complex(self.item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and not self.shape else super().__format__(spec)
+
+    # A copy is a leaf or a constant with memory of its own, as is what comes out of a pickle.
+
+    def __copy__(self) -> Tensor:
+        self._check_outside_graph("copied")
+        copy = Tensor(self, requires_grad=self.requires_grad)
+        if self.grad is not None:
+            copy.grad = self.grad.__copy__()
+        return copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._check_outside_graph("pickled")
+        return _unpickled, (self._data, self.requires_grad, self.grad)
+
+    def _check_outside_graph(self, what: str) -> None:
+        if not self.is_leaf:
+            raise RuntimeError(
+                f"a Tensor in a graph cannot be {what} (this one was made by `{self._op}`): detach() first"
+            )
 
     def __len__(self) -> int:
         if not self.shape:
@@ -455,6 +493,14 @@ class Tensor:
 
     def __invert__(self) -> Tensor:
         return mg.bitwise_invert(self)
+
+
+def _unpickled(data: Array, requires_grad: bool, grad: Tensor | None) -> Tensor:
+    tensor = Tensor._make(data)
+    tensor.requires_grad = requires_grad
+    if grad is not None:
+        tensor.grad = grad
+    return tensor
 
 
 def _without_tensors(data: Any) -> Any:

@@ -7,6 +7,7 @@ They nest: ``grad(grad(f))`` is the second derivative, and a derivative inside o
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any
@@ -29,7 +30,7 @@ from .autodiff import (
 )
 from .backend import describe, namespace_of
 from .elementwise import alias
-from .tensor import Tensor
+from .tensor import Pin, Tensor
 
 __all__ = [
     "checkpoint", "grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp",
@@ -82,9 +83,10 @@ def _inputs(name: str, tree: Tree) -> tuple[Tree, list[Tensor]]:
 def _chosen(name: str, args: Sequence[Any], argnums: int | Sequence[int]) -> tuple[list[Any], Tree, list[Tensor]]:
     """The arguments with fresh places for those that ``argnums`` names, these as they were nested, and flat."""
     numbers = [argnums] if isinstance(argnums, int) else list(argnums)
-    for i in numbers:
-        if not -len(args) <= i < len(args):
-            raise ValueError(f"{name}: argnums={argnums} but the function got {len(args)} positional argument(s)")
+    if not all(-len(args) <= i < len(args) for i in numbers):
+        raise ValueError(f"{name}: argnums={argnums} but the function got {len(args)} positional argument(s)")
+    if len({i % len(args) for i in numbers}) < len(numbers):
+        raise ValueError(f"{name}: argnums={argnums} names an argument twice")
     args = list(args)
     wanted, flat = _inputs(name, [args[i] for i in numbers])
     for i, value in zip(numbers, wanted, strict=True):
@@ -106,14 +108,20 @@ def _pull(outputs: Sequence[Tensor], seeds: Sequence[Any], inputs: Sequence[Tens
     return [mg.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True)]
 
 
-def _check_like(name: str, what: str, given: Tree, expected: Sequence[Tensor]) -> list[Tensor]:
-    values = [v if type(v) is Tensor else mg.asarray(v) for v in leaves(given)]
-    if len(values) != len(expected):
-        raise ValueError(f"{name}: expected {len(expected)} {what}(s), got {len(values)}")
-    for value, like in zip(values, expected, strict=True):
-        if value.shape != like.shape:
-            raise ValueError(f"{name}: expected a {what} of shape {like.shape}, got {value.shape}")
-    return values
+def _check_like(name: str, what: str, given: Tree, like: Tree) -> list[Tensor]:
+    """The leaves of ``given``, which has to be nested as ``like`` is, in the order of the leaves of ``like``."""
+    if isinstance(like, dict):
+        if not isinstance(given, dict) or given.keys() != like.keys():
+            raise ValueError(f"{name}: expected a {what} as a dict with the keys {list(like)}, got {given!r:.80}")
+        return [leaf for key in like for leaf in _check_like(name, what, given[key], like[key])]
+    if isinstance(like, list | tuple):
+        if not isinstance(given, list | tuple) or len(given) != len(like):
+            raise ValueError(f"{name}: expected a {what} of {len(like)} elements, got {given!r:.80}")
+        return [leaf for g, one in zip(given, like, strict=True) for leaf in _check_like(name, what, g, one)]
+    value = mg.asarray(given)
+    if value.shape != like.shape:
+        raise ValueError(f"{name}: expected a {what} of shape {like.shape}, got {value.shape}")
+    return [value]
 
 
 # ------------------------------------------------------------------------------------------------ the transforms
@@ -131,9 +139,14 @@ def value_and_grad(f: Function, argnums: int | Sequence[int] = 0) -> Function:
                 what = describe(value._data) if type(value) is Tensor else repr(value)[:80]
                 raise ValueError(f"grad: the function must return a real scalar Tensor, got {what}; see jacobian, vjp")
             gradients = _pull([value], [mg.ones_like(value)], inputs)
-        return _leave(value, inputs), rebuild(wanted, gradients)
+        return _leave(value, inputs), rebuild(wanted, _recorded_only_if_wanted(gradients))
 
     return function
+
+
+def _recorded_only_if_wanted(results: Sequence[Tensor]) -> list[Tensor]:
+    """Results of a transform, which records inside in any case, outside of the graph if it was called under no_grad."""
+    return list(results) if is_recording() else [result.detach() for result in results]
 
 
 def _leave(value: Tensor, inputs: Sequence[Tensor]) -> Tensor:
@@ -189,9 +202,10 @@ def vjp(f: Function, *args: Any) -> tuple[Tree, Callable[[Tree], tuple[Tree, ...
         outputs = _outputs("vjp", value)
 
     def pull(cotangent: Tree) -> tuple[Tree, ...]:
-        seeds = _check_like("vjp", "cotangent", cotangent, outputs)
+        seeds = _check_like("vjp", "cotangent", cotangent, value)
         with _recording_set_to(True):
-            result: tuple[Tree, ...] = rebuild(args, _pull(outputs, seeds, inputs))
+            gradients = _pull(outputs, seeds, inputs)
+        result: tuple[Tree, ...] = rebuild(args, _recorded_only_if_wanted(gradients))
         return result
 
     return rebuild(value, [_leave(output, inputs) for output in outputs]), pull
@@ -208,7 +222,7 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[T
     """
     with _recording_set_to(True):
         places, inputs = _inputs("jvp", tuple(primals))
-        directions = _check_like("jvp", "tangent", tuple(tangents), inputs)
+        directions = _check_like("jvp", "tangent", tuple(tangents), places)
         value = f(*places)
         outputs = _outputs("jvp", value)
         cotangents = [Tensor(mg.zeros_like(y), requires_grad=True) for y in outputs]
@@ -220,6 +234,9 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[T
 
 def jacobian(f: Function, argnums: int | Sequence[int] = 0) -> Function:
     """The Jacobian of a function of one Tensor result: for each argument, of shape ``result.shape + argument.shape``.
+
+    For a complex result, of a holomorphic function, it holds the derivatives themselves; for a real result of complex
+    arguments, the gradients in the convention of ``.grad``.
 
     >>> jacobian(lambda x: x * x)(Tensor([1.0, 2.0]))
     Tensor([[2., 0.],
@@ -234,14 +251,16 @@ def jacobian(f: Function, argnums: int | Sequence[int] = 0) -> Function:
             if type(value) is not Tensor:
                 raise TypeError(f"jacobian: expected the function to return one Tensor, got {value!r:.80}")
             basis = mg.reshape(_like_eye(value), (value.size, *value.shape))
-            rows = [_pull([value], [basis[i]], inputs) for i in range(value.size)]
+            rows = [_pull([value], [basis[i, ...]], inputs) for i in range(value.size)]
             columns = [
                 mg.reshape(mg.stack([row[i] for row in rows]), value.shape + x.shape)
                 if rows
-                else mg.reshape(mg.zeros_like(x)[None][:0], value.shape + x.shape)
+                else mg.reshape(mg.zeros_like(x)[None, ...][:0, ...], value.shape + x.shape)
                 for i, x in enumerate(inputs)
             ]
-        return rebuild(wanted, columns)
+            if mg.isdtype(value.dtype, "complex floating"):  # the derivative itself, as `jvp` has it
+                columns = [mg.conj(column) for column in columns]
+        return rebuild(wanted, _recorded_only_if_wanted(columns))
 
     return function
 
@@ -271,9 +290,10 @@ def hvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Tree:
     """
     with _recording_set_to(True):
         places, inputs = _inputs("hvp", tuple(primals))
-        directions = _check_like("hvp", "tangent", tuple(tangents), inputs)
+        directions = _check_like("hvp", "tangent", tuple(tangents), places)
         gradients = grad(f, tuple(range(len(primals))))(*places)
-        products = rebuild(tuple(primals), _pull(leaves(gradients), directions, inputs))
+        flat = _pull(leaves(gradients), directions, inputs)
+    products = rebuild(tuple(primals), _recorded_only_if_wanted(flat))
     return products[0] if len(primals) == 1 else products
 
 
@@ -284,7 +304,9 @@ def checkpoint(f: Function) -> Function:
     """``f``, forgetting what it computed inside: the backward pass computes it again.
 
     It trades time (one more forward pass) for memory. Random numbers are drawn again as they were; ``f`` has to be a
-    function of its arguments, the Tensors it closes over and the default random generator.
+    function of its arguments, the Tensors it closes over and the default random generator. Writing to one of these
+    before the backward pass is an error, but giving it another array (``w.data = …``, as an optimizer does) is not
+    noticed, and the backward pass would compute with the new one.
     (T. Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016, arXiv:1604.06174.)
 
     >>> x = Tensor([1.0, 2.0], requires_grad=True)
@@ -295,29 +317,32 @@ def checkpoint(f: Function) -> Function:
     def function(*args: Any, **options: Any) -> Any:
         if not is_recording():
             return f(*args, **options)
-        state = random.default.state
-        start = now()
+        state, context, start = random.default.state, contextvars.copy_context(), now()
         value = f(*args, **options)
         outputs = _outputs("checkpoint", value)
-        parents = _made_before(start, outputs)
+        parents, pins = _made_before(start, outputs)
         if not parents:
             return value
         # Arguments are kept as they are now: an in-place operation later changes the Tensor, not these.
-        kept = rebuild(args, [_snapshot(x) for x in leaves(args)])
-        pins = {str(i): x._share_memory().pin("checkpoint") for i, x in enumerate(leaves(args)) if type(x) is Tensor}
+        given = (args, options)
+        kept_args, kept_options = rebuild(given, [_snapshot(x) for x in leaves(given)])
+        pins += [x._share_memory().pin("checkpoint") for x in leaves(given) if type(x) is Tensor]
+
+        def again() -> list[Tensor]:
+            with _recording_set_to(True):
+                return _outputs("checkpoint", f(*kept_args, **kept_options))
 
         def recompute(g: Any, xp: Any) -> list[Any]:
             create_graph = xp is mg
-            now = random.default.state
+            current_state = random.default.state
             random.default.state = state
             try:
-                with _recording_set_to(True):
-                    again = _outputs("checkpoint", f(*kept, **options))
+                results = context.copy().run(again)  # with the backend of then
             finally:
-                random.default.state = now
+                random.default.state = current_state
             seeds = [_conjugate(seed if create_graph else Tensor._make(seed)) for seed in g]
             with _recording_set_to(create_graph):
-                found = propagate(again, seeds, create_graph, create_graph, targets=set(parents))
+                found = propagate(results, seeds, create_graph, create_graph, targets=set(parents))
                 gradients = [_conjugate(found[p]) if p in found else None for p in parents]
             return gradients if create_graph else [None if g is None else g._data for g in gradients]
 
@@ -336,9 +361,11 @@ def _snapshot(x: Any) -> Any:
     return Tensor._make(x._data, x._node, x._share_memory(), x._op) if type(x) is Tensor else x
 
 
-def _made_before(start: int, outputs: Sequence[Tensor]) -> list[Node | Leaf]:
-    """The nodes on which ``outputs`` depend that were there before number ``start`` was given out."""
+def _made_before(start: int, outputs: Sequence[Tensor]) -> tuple[list[Node | Leaf], list[Pin]]:
+    """The nodes on which ``outputs`` depend that were there before number ``start`` was given out, and what the nodes
+    made since then have pinned."""
     found: dict[Node | Leaf, None] = {}
+    pins: list[Pin] = []
     stack: list[Any] = [y._node for y in outputs if y._node is not None]
     seen = set(stack)
     while stack:
@@ -346,7 +373,8 @@ def _made_before(start: int, outputs: Sequence[Tensor]) -> list[Node | Leaf]:
         if node.order < start:
             found[node] = None
         elif node.op is not None:
+            pins.extend(node.pins.values())
             new = [parent for parent in node.parents if parent not in seen]
             seen.update(new)
             stack.extend(new)
-    return list(found)
+    return list(found), pins

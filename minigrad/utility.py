@@ -8,6 +8,7 @@ import minigrad as mg
 
 from .autodiff import primitive
 from .backend import Array
+from .manipulation import normal_axis
 from .tensor import Tensor
 
 __all__ = [
@@ -17,13 +18,13 @@ __all__ = [
 
 @primitive
 def all(xp: Any, x: Array, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
-    """Whether all elements are true. No derivative."""
+    """Whether all elements are true. No derivative: yes or no."""
     return xp.all(x, axis=axis, keepdims=keepdims)
 
 
 @primitive
 def any(xp: Any, x: Array, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
-    """Whether any element is true. No derivative."""
+    """Whether any element is true. No derivative: yes or no."""
     return xp.any(x, axis=axis, keepdims=keepdims)
 
 
@@ -31,11 +32,13 @@ def diff(
     x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = None, append: Array | None = None
 ) -> Tensor:
     """The n-th differences xᵢ₊₁ - xᵢ along ``axis``, of x with ``prepend`` before and ``append`` after it."""
-    parts = [mg.asarray(part) for part in (prepend, x, append) if part is not None]
-    y = mg.concat(parts, axis=axis) if len(parts) > 1 else parts[0]
     if n < 0:
         raise ValueError(f"diff: expected n >= 0, got {n}")
-    along = (slice(None),) * (axis % y.ndim)
+    parts = [mg.asarray(part) for part in (prepend, x, append) if part is not None]
+    y = mg.concat(parts, axis=axis) if len(parts) > 1 else parts[0]
+    axis = normal_axis("diff", axis, y.ndim)
+    along = (slice(None),) * axis
     for _ in range(n):
-        y = y[(*along, slice(1, None), ...)] - y[(*along, slice(None, -1), ...)]
+        if y.shape[axis] > 0:  # nothing stays nothing
+            y = y[(*along, slice(1, None), ...)] - y[(*along, slice(None, -1), ...)]
     return y

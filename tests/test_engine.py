@@ -414,7 +414,6 @@ def test_a_million_operations() -> None:
     assert y.item() == 1
     y.backward(retain_graph=True)
     assert grad_of(x) == 1
-    assert live_nodes() >= length
     del y
     assert live_nodes() == 0
 
@@ -647,6 +646,7 @@ VIEWS: dict[str, Callable[[mg.Tensor], mg.Tensor]] = {
 }
 
 
+@only_writable
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_writing_to_the_base_of_a_needed_view(view: Callable[..., Any]) -> None:
     w, x = tensor(2.0, requires_grad=True), vector(requires_grad=False)
@@ -660,6 +660,7 @@ def test_writing_to_the_base_of_a_needed_view(view: Callable[..., Any]) -> None:
     x[0] = 100.0
 
 
+@only_writable
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_writing_to_a_view_of_a_needed_base(view: Callable[..., Any]) -> None:
     w, x = tensor(2.0, requires_grad=True), vector(requires_grad=False)

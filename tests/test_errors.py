@@ -110,7 +110,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "add": (
         lambda: leaf(2, 3) + leaf(4), ValueError, r"^add: .*given x1: float64 \(2, 3\) on .*, x2: float64 \(4,\) on ",
     ),
-    "matmul": (lambda: leaf(2, 3) @ leaf(4, 2), ValueError, r"^matmul: .*x1: float64 \(2, 3\).*x2: float64 \(4, 2\)"),
+    "matmul": (
+        lambda: leaf(2, 3) @ leaf(4, 2), (ValueError, TypeError),
+        r"^matmul: .*x1: float64 \(2, 3\).*x2: float64 \(4, 2\)",
+    ),
     "where": (lambda: mg.where(leaf(2) > 0, leaf(2), leaf(3)), ValueError, r"^where: .*condition: bool \(2,\)"),
     "reshape": (
         lambda: mg.reshape(leaf(2, 3), (4,)), (ValueError, RuntimeError, TypeError),
@@ -154,7 +157,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize(("call", "error", "message"), MISTAKES.values(), ids=MISTAKES)
-def test_mistake(call: Callable[[], Any], error: type[Exception], message: str) -> None:
+def test_mistake(request: Any, call: Callable[[], Any], error: type[Exception], message: str) -> None:
+    if BACKEND == "jax" and "index out of range" in request.node.name:
+        pytest.skip("JAX clips such an index, as it cannot look at values")
     with pytest.raises(error, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)

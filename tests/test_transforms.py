@@ -198,7 +198,7 @@ def test_vjp_of_nested_outputs() -> None:
         assert dy.item() == 210
     with pytest.raises(ValueError, match=r"expected a cotangent of shape \(2,\), got \(3,\)"):
         pull({"a": tensor([1.0, 2.0, 3.0]), "b": (tensor(1.0),)})
-    with pytest.raises(ValueError, match=r"expected 2 cotangent\(s\), got 1"):
+    with pytest.raises(ValueError, match=r"expected a cotangent as a dict with the keys \['a', 'b'\], got \[Tensor"):
         pull([tensor([1.0, 2.0])])
 
 
@@ -264,10 +264,10 @@ def test_jacobian_of_several_arguments_and_shapes() -> None:
 
 
 def test_jacobian_of_a_holomorphic_function() -> None:
-    """Rows are pulled back in PyTorch's convention: the conjugate of the complex derivative."""
+    """For a holomorphic function it is the derivative itself, which `grad` would conjugate."""
     z = numpy.array([1 + 2j, 0.5 - 1j])
     found = jacobian(lambda z: z * z)(tensor(z))
-    assert_allclose(value(found), numpy.diag(numpy.conj(2 * z)))
+    assert_allclose(value(found), numpy.diag(2 * z))
 
 
 def test_hessian_is_that_of_rosenbrock() -> None:
@@ -311,7 +311,7 @@ def test_hvp_of_several_arguments() -> None:
             ValueError,
             r"expected a tangent of shape \(\), got \(1,\)",
         ),
-        (lambda: jvp(mg.sin, [tensor(1.0)], []), ValueError, r"expected 1 tangent\(s\), got 0"),
+        (lambda: jvp(mg.sin, [tensor(1.0)], []), ValueError, r"expected a tangent of 1 elements, got \(\)"),
         (lambda: checkpoint(lambda x: 1.0)(tensor(1.0, True)), TypeError, "checkpoint: expected .* Tensors, got 1.0"),
     ],
 )
