@@ -755,7 +755,9 @@ def _fit(xp: Any, g: Any, node: Node | Leaf, op: Any) -> Any:
         axes = tuple(i for i, n in enumerate(padded[-len(g.shape) :]) if n == 1) if g.shape else ()
         kept = [n for i, n in enumerate(g.shape) if i not in axes]
         if kept != [n for n in shape if n != 1]:
-            raise ValueError(f"{op}: its rule gave a gradient of shape {g.shape} for an argument of shape {shape}")
+            raise ValueError(
+                f"{op}: its rule gave a gradient of shape {tuple(g.shape)} for an argument of shape {shape}"
+            )
         g = xp.reshape(xp.asarray(mg.statistical.sum.raw(xp)(g, axis=axes)), shape)  # NumPy gives a scalar for ()
     if g.dtype != node.dtype:
         if xp.isdtype(g.dtype, "complex floating") and not xp.isdtype(node.dtype, "complex floating"):

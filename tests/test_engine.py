@@ -636,7 +636,7 @@ def test_replacing_data_does_not_disturb_a_graph() -> None:
 VIEWS: dict[str, Callable[[mg.Tensor], mg.Tensor]] = {
     "slice": lambda x: x[1:],
     "reshape": lambda x: mg.reshape(x, (3, 1)),
-    "flip": mg.flip,
+    "transpose": lambda x: mg.matrix_transpose(x[None]),
     "expand": lambda x: x[None],
     "detach": lambda x: x.detach(),
     "view of a view": lambda x: mg.permute_dims(mg.reshape(x, (1, 3)), (1, 0)),
