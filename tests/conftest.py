@@ -1,5 +1,6 @@
 """What every test begins with. ``MINIGRAD_BACKEND`` (and ``MINIGRAD_DEVICE``) name the backend under test."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -7,6 +8,9 @@ from hypothesis import settings
 
 import minigrad as mg
 from minigrad import backend
+
+# A shell that starts a job in the background makes it ignore Ctrl-C, and all its children with it; the tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Random examples that are the same in every run: a failure is a fact about the change, not about the day.
 # JAX compiles every operation anew for each shape, which takes longer than all else.
