@@ -362,6 +362,8 @@ def set_item(x: Array, key: Any, value: Any) -> Array:
     """``x[key] = value``, in x's memory where the library allows writing; returns the array that has the new values."""
     name = name_of(namespace_of(x))
     if name == "jax":
+        if getattr(value, "ndim", 0) and value.shape[0] == 1 and (extra := value.ndim - x[key].ndim) > 0:
+            value = value.reshape(value.shape[extra:])  # leading axes of length 1, which the others drop
         return x.at[key].set(value)
     if name == "torch":
         key, flipped = _forwards(x, key)

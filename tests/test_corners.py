@@ -124,7 +124,7 @@ def test_transforms_under_no_grad_hold_no_graph():
 def test_a_checkpoint_guards_what_it_will_read_again():
     x, w, s = leaf(2.0), leaf(3.0), tensor(5.0)
     y = mg.checkpoint(lambda x, s: x * w * s)(x, s=s)
-    with pytest.raises(RuntimeError, match="checkpoint|multiply"):
+    with pytest.raises(RuntimeError, match="multiply"):
         s *= 10.0
     with pytest.raises(RuntimeError), mg.no_grad():
         w *= 10.0
