@@ -15,6 +15,10 @@ BIN := .venv/bin
 TEST := env -u MINIGRAD_DEVICE OMP_NUM_THREADS=1
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8
 SUITE := $(PYTEST) -m "not peers" $(ARGS)
+# JAX compiles each operation anew for every shape, so that the whole suite takes an hour there (MINIGRAD_BACKEND=jax
+# python -m pytest -m "not peers" runs it): the engine, and of each layer above it a part.
+JAX := $(addprefix tests/,test_engine.py test_tensor.py test_transforms.py test_errors.py test_backends.py \
+	test_random.py test_corners.py functional/test_softmax.py functional/test_precision.py models/test_gpt.py)
 
 .PHONY: help demo test test-all lint bench clean
 .NOTPARALLEL: # two installations at once would break each other
@@ -33,7 +37,7 @@ test: .venv/.installed-test ## test on NumPy and on array-api-strict, both of it
 test-all: test .venv/.installed-peers ## test, then on PyTorch and JAX too, and compare with them and HIPS autograd
 	$(TEST) MINIGRAD_BACKEND=numpy $(PYTEST) -m peers $(ARGS)
 	$(TEST) MINIGRAD_BACKEND=torch $(SUITE)
-	$(TEST) MINIGRAD_BACKEND=jax $(SUITE)
+	$(TEST) MINIGRAD_BACKEND=jax $(SUITE) $(JAX)
 
 lint: .venv/.installed-lint ## check style, format and types
 	$(BIN)/ruff check

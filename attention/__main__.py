@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from minigrad.backend import BackendError
+from minigrad.backend import BackendError, blas_threads
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,7 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without an arrow shows its code point
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        options.run(options)
+        with blas_threads(1):  # the models here are small
+            options.run(options)
         print(end="", flush=True)
         return 0
     except BrokenPipeError:  # `… | head` has seen enough, and nothing more is to be written when Python exits

@@ -432,6 +432,17 @@ def to_device(x: Array, device: Any) -> Array:
     return x.to_device(device)
 
 
+# ------------------------------------------------------------------------------------------------ threads
+
+
+def blas_threads(n: int) -> Any:
+    """A context in which NumPy's matrix products use ``n`` threads.
+
+    For small matrices one is best: two gain nothing, and on a machine with other work they wait for each other.
+    """
+    return importlib.import_module("threadpoolctl").threadpool_limits(n, user_api="blas")
+
+
 # ------------------------------------------------------------------------------------------------ random numbers
 
 
