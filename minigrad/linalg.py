@@ -21,7 +21,7 @@ import minigrad as mg
 from . import backend
 from .autodiff import primitive
 from .backend import Array
-from .linear_algebra import matmul, matrix_transpose, tensordot, vecdot
+from .linear_algebra import _conj, matmul, matrix_transpose, tensordot, vecdot
 from .tensor import Tensor
 
 __all__ = [
@@ -29,10 +29,6 @@ __all__ = [
     "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
     "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
-
-
-def _conj(xp: Any, x: Array) -> Array:
-    return xp.conj(x) if xp.isdtype(x.dtype, "complex floating") else x
 
 
 def _H(xp: Any, x: Array) -> Array:
@@ -128,24 +124,20 @@ def solve(xp: Any, x1: Array, x2: Array, /) -> Array:
     return xp.linalg.solve(x1, x2)
 
 
-def _solve_x2(g: Array, xp: Any, x1: Array) -> Array:
+def _solve_x2(g: Array, xp: Any, x1: Array, x2_shape: tuple[int, ...]) -> Array:
+    if len(x2_shape) == 1:
+        return xp.linalg.solve(xp.matrix_transpose(x1), g[..., None])[..., 0]
     return xp.linalg.solve(xp.matrix_transpose(x1), g)
 
 
 def _solve_x1(g: Array, xp: Any, x1: Array, x2_shape: tuple[int, ...], out: Array) -> Array:
-    g = _solve_x2(g, xp, x1) if len(x2_shape) > 1 else xp.linalg.solve(xp.matrix_transpose(x1), g[..., None])[..., 0]
+    g = _solve_x2(g, xp, x1, x2_shape)
     if len(x2_shape) == 1:
         return -g[..., None] * out[..., None, :]
     return -xp.matmul(g, xp.matrix_transpose(out))
 
 
-def _solve_vector(g: Array, xp: Any, x1: Array, x2_shape: tuple[int, ...]) -> Array:
-    if len(x2_shape) == 1:
-        return xp.linalg.solve(xp.matrix_transpose(x1), g[..., None])[..., 0]
-    return _solve_x2(g, xp, x1)
-
-
-solve.vjp(x1=_solve_x1, x2=_solve_vector)
+solve.vjp(x1=_solve_x1, x2=_solve_x2)
 solve.example((2, 3, 3), (3, 2))
 solve.example((3, 3), (3,))
 
@@ -292,14 +284,10 @@ def _qr_tall(xp: Any, GQ: Array, GR: Array, Q: Array, R: Array) -> Array:
     M = xp.matmul(R, _H(xp, GR)) - xp.matmul(_H(xp, GQ), Q)
     low = xp.tril(M, k=-1)
     middle = _diag(
-        xp, xp.real(_diagonal_of(xp, M)) if xp.isdtype(M.dtype, "complex floating") else _diagonal_of(xp, M), M
+        xp, xp.real(xp.linalg.diagonal(M)) if xp.isdtype(M.dtype, "complex floating") else xp.linalg.diagonal(M), M
     )
     symmetric = low + _H(xp, low) + middle
     return _H(xp, xp.linalg.solve(R, _H(xp, GQ + xp.matmul(Q, symmetric))))  # (G_Q + Q symmetric) R⁻ᴴ
-
-
-def _diagonal_of(xp: Any, x: Array) -> Array:
-    return xp.linalg.diagonal(x)
 
 
 _qr.vjp(x=_qr_x)
@@ -382,7 +370,7 @@ def _eig_x(g: tuple[Array, Array], xp: Any, out: tuple[Array, Array]) -> Array:
     w, V = out
     Gw, GV = _conj(xp, g[0]), _conj(xp, g[1])
     VhG = xp.matmul(_H(xp, V), GV)
-    length = _diag(xp, xp.real(_diagonal_of(xp, VhG)), V)  # what would make the vectors longer has no effect
+    length = _diag(xp, xp.real(xp.linalg.diagonal(VhG)), V)  # what would make the vectors longer has no effect
     inner = (VhG - xp.matmul(xp.matmul(_H(xp, V), V), length)) * xp.conj(_inverse_differences(xp, w))
     X = xp.matmul(xp.linalg.solve(_H(xp, V), inner + _diag(xp, Gw, V)), _H(xp, V))
     return _conj(xp, X)
@@ -451,7 +439,7 @@ def _svd_x(g: tuple[Array, Array, Array], xp: Any, out: tuple[Array, Array, Arra
     inverse = 1 / xp.where(S == 0, xp.ones_like(S), S)
     inverse = xp.astype(xp.where(S == 0, xp.zeros_like(S), inverse), U.dtype)
     if xp.isdtype(U.dtype, "complex floating"):  # the phase that U and V share
-        inner = inner + _diag(xp, _diagonal_of(xp, left) * inverse / 2, U)
+        inner = inner + _diag(xp, xp.linalg.diagonal(left) * inverse / 2, U)
     X = xp.matmul(U, xp.matmul(inner, Vh))
     if U.shape[-2] > U.shape[-1]:
         outside = GU - xp.matmul(U, xp.matmul(_H(xp, U), GU))
