@@ -17,7 +17,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -435,12 +435,109 @@ def to_device(x: Array, device: Any) -> Array:
 # ------------------------------------------------------------------------------------------------ threads
 
 
-def blas_threads(n: int) -> Any:
-    """A context in which NumPy's matrix products use ``n`` threads.
+def threads(xp: Namespace) -> int:
+    """How many parts of a computation to run at once: 1, but on NumPy, which would leave the other cores idle.
+
+    ``MINIGRAD_THREADS`` says how many there; otherwise as many as this process has CPUs.
+    """
+    return _thread_count(os.environ.get("MINIGRAD_THREADS")) if xp is NUMPY else 1
+
+
+@cache
+def _thread_count(given: str | None) -> int:
+    if given:
+        if not given.isdecimal() or int(given) < 1:
+            raise BackendError(f"MINIGRAD_THREADS: expected a whole number from 1 on, got {given!r}")
+        return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def tile_size(xp: Namespace) -> int | None:
+    """How many numbers a part of a large computation may hold; None where arrays cannot be written to in parts.
+
+    On NumPy a tile stays in a core's cache: of 2¹⁷ numbers in float32, and of about as many at once, two or three fit
+    into 1 to 2 MiB. Elsewhere, on a GPU, a tile has to keep thousands of threads busy.
+    """
+    if xp is NUMPY:
+        return 1 << 17
+    return None if name_of(xp) not in ("cupy", "torch", "array_api_strict") else 1 << 24
+
+
+def exp_in_place(xp: Namespace, x: Array) -> Array:
+    """eˣ, in the memory of x on NumPy: there a tile then takes half the cache."""
+    return numpy.exp(x, out=x) if xp is NUMPY else xp.exp(x)
+
+
+def in_parallel(work: Callable[[int], None], n: int) -> None:
+    """Call ``work(0)`` … ``work(n − 1)`` at once, on threads: NumPy lets go of Python's lock while it computes.
+
+    A matrix product inside runs on the thread that asks for it. ``work`` must not call this function again.
+    """
+    if n == 1:
+        return work(0)
+    with blas_threads(1):
+        # In a copy of the context each, where NumPy keeps what `errstate` says.
+        others = [_pool().submit(copy_context().run, work, i) for i in range(1, n)]
+        try:
+            work(0)
+        finally:
+            for other in others:
+                other.exception()  # waits, after an error too: they write into the caller's arrays
+    for other in others:
+        other.result()
+    return None
+
+
+@cache
+def _pool() -> Any:
+    futures = importlib.import_module("concurrent.futures")
+    return futures.ThreadPoolExecutor(64, thread_name_prefix="minigrad")  # at most: one is made when none is idle
+
+
+_limits: list[int] = []  # of the `blas_threads` that are open, in all threads
+_limiting = threading.Lock()
+
+
+@contextmanager
+def blas_threads(n: int) -> Iterator[None]:
+    """A context in which NumPy's matrix products use ``n`` threads, in the whole process.
 
     For small matrices one is best: two gain nothing, and on a machine with other work they wait for each other.
     """
-    return importlib.import_module("threadpoolctl").threadpool_limits(n, user_api="blas")
+    with _limiting:
+        _limits.append(n)
+        _limit_blas(n)
+    try:
+        yield
+    finally:
+        with _limiting:
+            _limits.remove(n)
+            _limit_blas(_limits[-1] if _limits else None)
+
+
+def _limit_blas(n: int | None) -> None:
+    # threadpoolctl's own context asks each library for its version and more: 50 µs, against 1 µs for this.
+    for library, before in _blas_libraries():
+        library.set_num_threads(before if n is None else n)
+
+
+@cache
+def _blas_libraries() -> list[tuple[Any, int]]:
+    """The matrix libraries in this process, and how many threads each used when it was found."""
+    controller = importlib.import_module("threadpoolctl").ThreadpoolController().select(user_api="blas")
+    return [(library, library.num_threads) for library in controller.lib_controllers]
+
+
+def _after_fork() -> None:
+    """A child process has none of its parent's threads, and a lock that one of them held stays locked."""
+    global _limiting
+    _limiting = threading.Lock()
+    _limits.clear()
+    _pool.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 # ------------------------------------------------------------------------------------------------ random numbers

@@ -14,11 +14,16 @@ def library(xp: Any, x: Array) -> Any:
     return namespace_of(x.data) if xp is mg else xp
 
 
+def wide(xp: Any, dtype: Any) -> Any:
+    """The dtype to compute in: float32 for float16 and bfloat16, others themselves."""
+    return xp.float32 if dtype_name(dtype) in ("float16", "bfloat16") else dtype
+
+
 def widen(xp: Any, x: Array) -> Array:
     """x in the precision to compute in: float16 and bfloat16 as float32, float32 and float64 as they are."""
     if not mg.isdtype(x.dtype, "real floating"):
         raise TypeError(f"expected a real floating-point array, got {dtype_name(x.dtype)} {tuple(x.shape)}")
-    return xp.astype(x, library(xp, x).float32) if dtype_name(x.dtype) in ("float16", "bfloat16") else x
+    return xp.astype(x, wide(library(xp, x), x.dtype), copy=False)
 
 
 def narrow(xp: Any, x: Array, like: Array) -> Array:
@@ -27,14 +32,23 @@ def narrow(xp: Any, x: Array, like: Array) -> Array:
 
 
 def shift(xp: Any, x: Array, axis: int) -> Array:
-    """The number to subtract from x along ``axis`` before `exp`, so that nothing overflows: the maximum.
+    """The number to subtract from x along ``axis`` before `exp`, so that nothing overflows: the maximum."""
+    return finite(xp, maximum(xp, x, axis=axis))
 
-    A maximum that is infinite would make inf − inf of it. Where all is −inf, nothing needs a shift, so it is 0: each
-    e⁻ⁱⁿᶠ is then 0. Where there is +inf, the result is NaN in any case, and the shift says so.
+
+def maximum(xp: Any, x: Array, so_far: Array | None = None, axis: int = -1) -> Array:
+    """The maximum of x along ``axis``, and of another one; −inf of nothing."""
+    there = x.shape[axis] > 0
+    m = xp.max(x, axis=axis, keepdims=True) if there else xp.sum(x, axis=axis, keepdims=True) - math.inf
+    return m if so_far is None else xp.maximum(m, so_far)
+
+
+def finite(xp: Any, m: Array) -> Array:
+    """A maximum that can be subtracted from what it is the maximum of: an infinite one would give inf − inf.
+
+    Where all is −inf, nothing needs a shift, so it is 0: each e⁻ⁱⁿᶠ is then 0. Where there is +inf, the result is NaN
+    in any case, and the shift says so.
     """
-    if x.shape[axis] == 0:
-        return xp.sum(x, axis=axis, keepdims=True)  # of nothing: 0
-    m = xp.max(x, axis=axis, keepdims=True)
     return xp.where(m == -math.inf, 0.0, xp.where(m == math.inf, math.nan, m))
 
 

@@ -5,7 +5,7 @@ T. Dao et al., "FlashAttention", 2022, arXiv:2205.14135, appendix B). For one he
 and values V (S, Ev):
 
     S = scale · Q Kᵀ + bias          scores, −inf where a query must not attend
-    P = exp(S − lse)                 their softmax, with lse the logarithm of each row's Σ exp(S)
+    P = exp(S − m) / l               their softmax, with m each row's maximum and l its Σ exp(S − m)
     O = P V
 
 Backward, given dO, the gradient of O:
@@ -18,13 +18,18 @@ Backward, given dO, the gradient of O:
     dbias = dS
 
 D needs neither P nor dP:  D = Σⱼ Pⱼ (dO · Vⱼ) = dO · Σⱼ Pⱼ Vⱼ = rowsum(dO ∘ O). So the L × S matrices need not be
-kept: the backward pass computes P again from Q, K and one number for each row, lse.
+kept: the backward pass computes exp(S − m) again from Q, K and two numbers for each row, m and l. (One, m + ln l, would
+be enough, but its rounding error grows with m, and so would the error of P.) What is divided by l is not the L × S
+numbers of P, but the L × Ev of O and of dO: dV = exp(S − m)ᵀ (dO / l), dS = exp(S − m) ∘ ((dO / l) Vᵀ − D / l).
 
 With dropout, O = P̃ V where P̃ = P ∘ M and M is 0 or 1/(1 − p). Then dV = P̃ᵀ dO and dP = (dO Vᵀ) ∘ M, and D is
 rowsum(dO ∘ O) all the same.
 
-Every line above holds for a block of the rows of K and V as well: given lse and D, the blocks' gradients add up. So
-`_forward` and `_backward` are the whole problem as one block.
+Every sum above over keys can be taken block by block, and so can those over queries in dK and dV. So nothing of L × S
+numbers is ever in memory: the work is cut into tiles, a block of queries against a block of keys, of several heads
+where these are small, whose scores stay in the processor's cache. Going forward, let m, l and O = Σ exp(S − m) V be
+those of the keys up to here; where the next block raises the maximum to m′, l and O are multiplied by exp(m − m′)
+(M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018, arXiv:1805.02867).
 """
 
 # ruff: noqa: E741  — O is the papers' name for the output
@@ -37,11 +42,11 @@ from typing import Any
 
 import minigrad as mg
 from minigrad import Tensor, keep, primitive
-from minigrad.autodiff import Kept
-from minigrad.backend import Array, describe, device_of, dtype_name
+from minigrad.backend import Array, describe, device_of, dtype_name, exp_in_place, in_parallel
 from minigrad.random import Generator
 
-from ._numerics import library, narrow, one_for_zero, shift, widen
+from ._numerics import finite, library, maximum, narrow, one_for_zero, wide, widen
+from ._tiles import add, along, cut, padded, tiles, total
 from .dropout import check_probability, chosen, inverse_of_kept
 from .softmax import softmax
 
@@ -97,11 +102,9 @@ def scaled_dot_product_attention(
     -----
     A query that may attend to nothing gets zeros, and passes on no gradient (PyTorch's composed path: NaN).
 
-    What stands in ``key`` and ``value`` where no query may attend (padding), or in ``query`` where it may attend to
-    nothing, reaches neither the output nor a gradient, NaN and inf included; its own gradient is 0. With
-    ``is_causal``, NaN or inf in a future position stays out of a query's output and of the query's gradient, too
-    (where it is seen, inf counts as NaN). It does reach the gradients of key and value, by way of the queries that
-    see it, even where these have no part in the loss.
+    What stands in ``key`` and ``value`` where ``attn_mask`` lets no query attend (padding), or in ``query`` where it
+    may attend to nothing, reaches neither the output nor a gradient, NaN and inf included; its own gradient is 0. NaN
+    or inf to which some queries attend can reach the others too, as 0 · NaN is NaN.
     """
     name = "scaled_dot_product_attention"
     query, key, value = mg.asarray(query), mg.asarray(key), mg.asarray(value)
@@ -125,9 +128,10 @@ def scaled_dot_product_attention(
     if not return_weights:
         out = _attention(query, key, value, mask, kept, is_causal=is_causal, scale=scale, dropout_p=dropout_p)
         return _ungrouped(out, groups)
-    Q, K, V = _without_unseen(mg, query, key, value, mask, is_causal)
-    weights = softmax(_scores(mg, Q, K, mask, is_causal, scale))
-    out = narrow(mg, _values(mg, _dropped(mg, weights, kept, dropout_p), V, is_causal), query)
+    Q, K, V = scale * widen(mg, query), widen(mg, key), widen(mg, value)
+    Q, K, V, scores = _scores(mg, Q, K, V, mask, slice(0, L), slice(0, S), is_causal)
+    weights = softmax(scores)
+    out = narrow(mg, mg.matmul(_dropped(mg, weights, kept, dropout_p), V), query)
     return _ungrouped(out, groups), _ungrouped(narrow(mg, weights, query), groups)
 
 
@@ -147,11 +151,31 @@ def _attention(
     is_causal: bool,
     scale: float,
     dropout_p: float,
-) -> Kept:
-    """O = P V with P = softmax(scale · Q Kᵀ + mask), and lse kept; see the top of this file."""
-    Q, K, V = _without_unseen(xp, query, key, value, mask, is_causal)
-    O, lse = _forward(xp, Q, K, V, mask, kept, is_causal, scale, dropout_p)
-    return keep(narrow(xp, O, query), lse=lse)
+) -> Any:
+    """O = P V with P = softmax(scale · Q Kᵀ + mask), and m and l kept; see the top of this file."""
+    options = (is_causal, scale, dropout_p)
+    tiling = tiles(xp, query, key, value)
+    if tiling is None:
+        rows, keys = slice(0, query.shape[-2]), [slice(0, key.shape[-2])]
+        O, m, l = _forward(xp, query, key, value, mask, kept, rows, keys, *options)
+        return keep(narrow(xp, O, query), m=m, l=l)
+
+    ndim = len(tiling.heads) + 2
+    query, key, value, mask, kept = (padded(xp, x, ndim) for x in (query, key, value, mask, kept))
+    device = device_of(query)
+    O = xp.empty((*tiling.heads, tiling.L, value.shape[-1]), dtype=query.dtype, device=device)
+    m, l = (xp.empty((*tiling.heads, tiling.L, 1), dtype=wide(xp, query.dtype), device=device) for _ in "ml")
+
+    def work(lane: int) -> None:
+        for heads, rows in tiling.lanes[lane]:
+            at, keys = (*heads, rows), tiling.keys(rows, is_causal)
+            Q, K, V, M, kept_here = cut(query, at), cut(key, heads), cut(value, heads), cut(mask, at), cut(kept, at)
+            here = (*at, ...)
+            O_rows, m[here], l[here] = _forward(xp, Q, K, V, M, kept_here, rows, keys, *options)
+            O[here] = narrow(xp, O_rows, query)
+
+    in_parallel(work, len(tiling.lanes))
+    return keep(O, m=m, l=l)
 
 
 def _attention_vjp(
@@ -163,16 +187,45 @@ def _attention_vjp(
     mask: Array | None,
     kept: Array | None,
     out: Array,
-    lse: Array,
+    m: Array,
+    l: Array,
     is_causal: bool,
     scale: float,
     dropout_p: float,
     needs: Sequence[str],
-) -> tuple[Array | None, ...]:
-    Q, K, V = _without_unseen(xp, query, key, value, mask, is_causal)
-    dO = widen(xp, g)
-    D = xp.sum(dO * widen(xp, out), axis=-1, keepdims=True)
-    return _backward(xp, dO, D, lse, Q, K, V, mask, kept, is_causal, scale, dropout_p, needs)
+) -> list[Array | None]:
+    options = (is_causal, scale, dropout_p, needs)
+    arguments = {"query": query, "key": key, "value": value, "mask": mask, "kept": kept}
+    tiling = tiles(xp, query, key, value)
+    if tiling is None:
+        rows, keys = slice(0, query.shape[-2]), slice(0, key.shape[-2])
+        dO_l = widen(xp, g) / l
+        D_l = xp.sum(dO_l * widen(xp, out), axis=-1, keepdims=True)
+        found = _backward(xp, dO_l, D_l, m, query, key, value, mask, kept, rows, keys, *options)
+        return [found.get(name) for name in arguments]
+
+    ndim = len(tiling.heads) + 2
+    query, key, value, mask, kept = (padded(xp, x, ndim) for x in arguments.values())
+    given = {"query": query, "key": key, "value": value, "mask": mask}
+    of_queries = {"query"} if mask is None or mask.shape[-2] == 1 else {"query", "mask"}
+    sums = {name: tiling.zeros(xp, given[name], name in of_queries) for name in needs}
+
+    def work(lane: int) -> None:
+        for heads, rows in tiling.lanes[lane]:
+            at = (*heads, rows)
+            Q, dO, O, m_rows, l_rows = (cut(x, at) for x in (query, g, out, m, l))
+            dO_l = widen(xp, dO) / l_rows
+            D_l = xp.sum(dO_l * widen(xp, O), axis=-1, keepdims=True)
+            for keys in tiling.keys(rows, is_causal):
+                to, tile = (*heads, keys), (*heads, rows, keys)
+                K, V, M, kept_here = cut(key, to), cut(value, to), cut(mask, tile), cut(kept, tile)
+                found = _backward(xp, dO_l, D_l, m_rows, Q, K, V, M, kept_here, rows, keys, *options)
+                place = {"query": at, "key": to, "value": to, "mask": tile}
+                for name, gradient in found.items():
+                    add(xp, sums[name][lane], place[name], gradient)
+
+    in_parallel(work, len(tiling.lanes))
+    return [xp.reshape(total(sums[name]), x.shape) if name in sums else None for name, x in arguments.items()]
 
 
 _attention.vjp_all(_attention_vjp)
@@ -190,7 +243,7 @@ _attention.example(
 )
 
 
-# ------------------------------------------------------------------------------------------------ one block
+# ------------------------------------------------------------------------------------------------ the mathematics
 
 
 def _forward(
@@ -200,123 +253,115 @@ def _forward(
     V: Array,
     mask: Array | None,
     kept: Array | None,
+    rows: slice,
+    blocks: list[slice],
     is_causal: bool,
     scale: float,
     dropout_p: float,
-) -> tuple[Array, Array]:
-    """O and lse (…, L, 1). Where a query may attend to nothing, exp(S) and so P are 0, and lse is 0."""
-    P = _scores(xp, Q, K, mask, is_causal, scale)
-    m = shift(xp, P, -1)
-    P -= m
-    P = xp.exp(P)
-    total = one_for_zero(xp, xp.sum(P, axis=-1, keepdims=True))
-    O = _values(xp, _dropped(xp, P, kept, dropout_p), V, is_causal)
-    O /= total  # of L × Ev numbers, rather than P of L × S
-    return O, m + xp.log(total)
+) -> tuple[Array, Array, Array]:
+    """O, m and l of the queries ``rows``, from the ``blocks`` of keys; 0, 0 and 1 where one may attend to nothing."""
+    Q = scale * widen(xp, Q)
+    O = l = m = highest = None
+    for keys in blocks:
+        K_block, V_block = widen(xp, along(K, -2, keys)), widen(xp, along(V, -2, keys))
+        _, _, V_block, S = _scores(xp, Q, K_block, V_block, along(mask, -1, keys), rows, keys, is_causal)
+        before: Any = highest
+        highest = maximum(xp, S, before)
+        m = finite(xp, highest)
+        S -= m
+        P = exp_in_place(xp, S)
+        l_block = xp.sum(P, axis=-1, keepdims=True)
+        O_block = xp.matmul(_dropped(xp, P, along(kept, -1, keys), dropout_p), V_block)
+        if before is None:
+            O, l = O_block, l_block
+        else:
+            factor = xp.exp(before - m)
+            O *= factor
+            O += O_block
+            l *= factor
+            l += l_block
+    l = one_for_zero(xp, l)
+    O /= l
+    return O, m, l
 
 
 def _backward(
     xp: Any,
-    dO: Array,
-    D: Array,
-    lse: Array,
+    dO_l: Array,
+    D_l: Array,
+    m: Array,
     Q: Array,
     K: Array,
     V: Array,
     mask: Array | None,
     kept: Array | None,
+    rows: slice,
+    keys: slice,
     is_causal: bool,
     scale: float,
     dropout_p: float,
     needs: Sequence[str],
-) -> tuple[Array | None, ...]:
-    """The gradients dQ, dK, dV and that of the mask, where they are needed, and None for ``kept``."""
-    if is_causal:
-        K, V = _finite(xp, K), _finite(xp, V)
-    P = _scores(xp, Q, K, mask, is_causal, scale)
-    P -= lse
-    P = xp.exp(P)
-    dQ = dK = dV = dS = None
+) -> dict[str, Array]:
+    """What the tile of the queries ``rows`` and the keys ``keys`` adds to the gradients that are needed.
+
+    P here is exp(S − m), and what it is to be divided by has been: ``dO_l`` is dO / l, ``D_l`` is D / l.
+    """
+    found = {}
+    Q, K, V, S = _scores(xp, scale * widen(xp, Q), widen(xp, K), widen(xp, V), mask, rows, keys, is_causal)
+    S -= m
+    P = exp_in_place(xp, S)
     if "value" in needs:
-        dV = xp.matmul(xp.matrix_transpose(_dropped(xp, P, kept, dropout_p)), dO)
+        found["value"] = xp.matmul(xp.matrix_transpose(_dropped(xp, P, kept, dropout_p)), dO_l)
     if "query" in needs or "key" in needs or "mask" in needs:
-        dP = _dropped(xp, xp.matmul(dO, xp.matrix_transpose(V)), kept, dropout_p)
-        dP -= D
+        dP = _dropped(xp, xp.matmul(dO_l, xp.matrix_transpose(V)), kept, dropout_p)
+        dP -= D_l
         dP *= P
         dS = dP
     if "query" in needs:
-        dQ = scale * xp.matmul(dS, K)
+        found["query"] = scale * xp.matmul(dS, K)
     if "key" in needs:
-        dK = xp.matmul(xp.matrix_transpose(dS), scale * Q)
-    return dQ, dK, dV, dS, None
+        found["key"] = xp.matmul(xp.matrix_transpose(dS), Q)  # this Q has the scale in it
+    if "mask" in needs:
+        found["mask"] = dS
+    return found
 
 
-def _scores(xp: Any, Q: Array, K: Array, mask: Array | None, is_causal: bool, scale: float) -> Array:
-    """S = scale · Q Kᵀ + mask, −inf where a query must not attend."""
-    if is_causal:
-        K = xp.where(xp.isfinite(K), K, math.nan)  # for the queries that see it; inf − inf would warn for all of them
-    S = xp.matmul(scale * Q, xp.matrix_transpose(K))
+def _scores(
+    xp: Any, Q: Array, K: Array, V: Array, mask: Array | None, rows: slice, keys: slice, is_causal: bool
+) -> tuple[Array, Array, Array, Array]:
+    """Q, K, V and S = Q Kᵀ + mask of a tile, with Q scaled; S is −inf where a query must not attend.
+
+    Of a query without a key here, and of a key without a query, the rows of Q, K and V are 0: their weights are 0, but
+    0 · NaN is NaN.
+    """
+    allowed = _allowed(xp, Q, mask, rows, keys, is_causal)
+    if mask is not None:
+        Q = xp.where(xp.any(allowed, axis=-1, keepdims=True), Q, 0.0)
+        seen = xp.matrix_transpose(xp.any(allowed, axis=-2, keepdims=True))
+        K, V = xp.where(seen, K, 0.0), xp.where(seen, V, 0.0)
+    S = xp.matmul(Q, xp.matrix_transpose(K))
     if mask is not None and not _is_bool(mask):
         S += xp.astype(mask, S.dtype, copy=False)
-    allowed = _allowed(xp, mask if mask is not None and _is_bool(mask) else None, Q, K, is_causal)
-    return S if allowed is None else xp.where(allowed, S, -math.inf)
+    return Q, K, V, S if allowed is None else xp.where(allowed, S, -math.inf)
 
 
-def _values(xp: Any, P: Array, V: Array, is_causal: bool) -> Array:
-    """P V. As 0 · NaN is NaN, causal attention adds NaN apart: to the positions from a number that is not finite on."""
-    if not is_causal:
-        return xp.matmul(P, V)
-    L, S = P.shape[-2:]
-    O = xp.matmul(P, _finite(xp, V))
-    if S:
-        seen = xp.cumulative_sum(xp.where(xp.isfinite(V), xp.zeros_like(V), math.nan), axis=-2)  # by query i: of 0 … i
-        O += xp.take(seen, xp.minimum(_positions(xp, V, L), S - 1), axis=-2)
-    return O
-
-
-def _dropped(xp: Any, P: Array, kept: Array | None, dropout_p: float) -> Array:
-    """P̃ = P ∘ M."""
-    return P if kept is None else xp.where(kept, P, 0.0) * inverse_of_kept(dropout_p)
-
-
-def _finite(xp: Any, x: Array) -> Array:
-    return xp.where(xp.isfinite(x), x, 0.0)
-
-
-# ------------------------------------------------------------------------------------------------ who may attend
+def _allowed(xp: Any, Q: Array, mask: Array | None, rows: slice, keys: slice, is_causal: bool) -> Array | None:
+    """Whether each of the queries ``rows`` may attend to each of ``keys``, to be broadcast. None: all may."""
+    allowed = mask if mask is None or _is_bool(mask) else mask != -math.inf
+    if not is_causal or keys.stop <= rows.start + 1:
+        return allowed
+    i, j = (library(xp, Q).arange(part.start, part.stop, device=device_of(Q)) for part in (rows, keys))
+    causal = xp.expand_dims(i, axis=-1) >= j
+    return causal if allowed is None else xp.logical_and(allowed, causal)
 
 
 def _is_bool(mask: Array) -> bool:
     return dtype_name(mask.dtype) == "bool"
 
 
-def _positions(xp: Any, like: Array, n: int) -> Array:
-    return library(xp, like).arange(n, device=device_of(like))
-
-
-def _allowed(xp: Any, mask: Array | None, Q: Array, K: Array, is_causal: bool) -> Array | None:
-    """Whether each query may attend to each key, as booleans that broadcast to (…, L, S). None: all may."""
-    if is_causal:
-        L, S = Q.shape[-2], K.shape[-2]
-        causal = xp.expand_dims(_positions(xp, Q, L), axis=-1) >= _positions(xp, K, S)
-        return causal if mask is None else xp.logical_and(mask, causal)
-    return mask
-
-
-def _without_unseen(
-    xp: Any, query: Array, key: Array, value: Array, mask: Array | None, is_causal: bool
-) -> tuple[Array, Array, Array]:
-    """Q, K and V to compute with: 0 for a query that may attend to nothing and a key to which no query may attend.
-
-    Their weights are 0, but 0 · NaN is NaN.
-    """
-    Q, K, V = widen(xp, query), widen(xp, key), widen(xp, value)
-    if mask is None:
-        return Q, K, V
-    allowed = _allowed(xp, mask if _is_bool(mask) else mask != -math.inf, Q, K, is_causal)
-    Q = xp.where(xp.any(allowed, axis=-1, keepdims=True), Q, 0.0)
-    seen = xp.matrix_transpose(xp.any(allowed, axis=-2, keepdims=True))
-    return Q, xp.where(seen, K, 0.0), xp.where(seen, V, 0.0)
+def _dropped(xp: Any, P: Array, kept: Array | None, dropout_p: float) -> Array:
+    """P̃ = P ∘ M."""
+    return P if kept is None else xp.where(kept, P, 0.0) * inverse_of_kept(dropout_p)
 
 
 # ------------------------------------------------------------------------------------------------ shapes

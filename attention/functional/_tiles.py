@@ -1,0 +1,102 @@
+"""How attention is cut into tiles: a block of queries, of one head or several, against a block of keys."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import minigrad as mg
+from minigrad import backend
+from minigrad.backend import Array, device_of
+
+from ._numerics import wide
+
+Part = tuple[slice, ...]
+"""A slice of each of an array's first axes."""
+
+
+class Tiles(NamedTuple):
+    """A problem's heads (its leading axes) and lengths, and its blocks of queries, dealt out to threads."""
+
+    heads: tuple[int, ...]
+    L: int
+    S: int
+    lanes: list[list[tuple[Part, slice]]]  # for each thread the blocks: which heads, which queries
+    splits_heads: bool  # whether queries of the same heads are in several lanes
+    key_block: int
+
+    def keys(self, rows: slice, is_causal: bool) -> list[slice]:
+        """The blocks of keys to which the queries ``rows`` may attend."""
+        return blocks(min(self.S, rows.stop) if is_causal else self.S, self.key_block)
+
+    def zeros(self, xp: Any, x: Array, for_each_query: bool) -> list[Array]:
+        """For each lane zeros like x to add to: one array for all, unless two lanes would add to the same element."""
+        apart = x.shape[:-2] != self.heads or (self.splits_heads and not for_each_query)
+        like = {"dtype": wide(xp, x.dtype), "device": device_of(x)}
+        first = xp.zeros(x.shape, **like)
+        return [first, *(xp.zeros(x.shape, **like) if apart else first for _ in self.lanes[1:])]
+
+
+def tiles(xp: Any, query: Array, key: Array, value: Array) -> Tiles | None:
+    """The tiles for a problem; None where it is best left whole."""
+    size = backend.tile_size(xp)
+    heads = mg.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    L, S = query.shape[-2], key.shape[-2]
+    if size is None or math.prod(heads) * L * S <= size:
+        return None
+    row_block = min(L, 1 << (size.bit_length() - 1) // 2)  # a square tile, if the lengths allow it
+    key_block = min(S, size // row_block)
+    threads = backend.threads(xp)
+    room = min(size // (row_block * key_block), -(-math.prod(heads) // threads))
+    parts: list[Part] = [()]
+    for n in reversed(heads):
+        parts = [(part, *rest) for part in blocks(n, max(room, 1)) for rest in parts]
+        room //= n
+    rows = blocks(L, row_block)
+    splits_heads = len(parts) % threads != 0 and len(parts) < 4 * threads
+    work = [[(part, r) for r in rows] for part in parts]
+    if splits_heads:
+        work = [[block] for of_a_part in work for block in of_a_part]
+    lanes = [[block for some in work[i::threads] for block in some] for i in range(min(threads, len(work)))]
+    return Tiles(heads, L, S, lanes, splits_heads, key_block)
+
+
+def blocks(n: int, size: int) -> list[slice]:
+    """0 … n in blocks of at most ``size`` and of about the same length; at least one."""
+    count = max(1, -(-n // size))
+    return [slice(n * i // count, n * (i + 1) // count) for i in range(count)]
+
+
+def padded(xp: Any, x: Array | None, ndim: int) -> Array | None:
+    """x with further leading axes of length 1, so that it has ``ndim``."""
+    return x if x is None else xp.reshape(x, (1,) * (ndim - len(x.shape)) + tuple(x.shape))
+
+
+def cut(x: Array | None, part: Part) -> Array | None:
+    """``x[part]``, but whole along axes of length 1, which broadcast."""
+    if x is None:
+        return x
+    return x[(*[p if n > 1 else slice(None) for p, n in zip(part, x.shape, strict=False)], ...)]
+
+
+def along(x: Array | None, axis: int, part: slice) -> Array | None:
+    """The ``part`` of x along one axis, counted from the end; x itself if that is all of it, or it broadcasts."""
+    if x is None or x.shape[axis] == 1 or (part.start, part.stop) == (0, x.shape[axis]):
+        return x
+    return x[(..., part, *[slice(None)] * (-1 - axis))]
+
+
+def add(xp: Any, total: Array, part: Part, x: Array) -> None:
+    """Add x to ``total[part]``, summed over the axes along which ``total`` broadcasts."""
+    here: Any = cut(total, part)
+    axes = tuple([i for i, n in enumerate(here.shape) if n < x.shape[i]])
+    here += xp.sum(x, axis=axes, keepdims=True) if axes else x
+
+
+def total(sums: list[Array]) -> Array:
+    """The sum of the arrays that `Tiles.zeros` made."""
+    first, *others = sums
+    for x in others:
+        if x is not first:
+            first += x
+    return first

@@ -1,0 +1,229 @@
+"""Tiles: how a problem is cut, and on how many threads, never changes a result beyond rounding."""
+
+import math
+import multiprocessing
+import threading
+from typing import Any
+
+import numpy
+import pytest
+from checks import tensor, value
+from composed import value_and_gradients
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+import attention.functional as F
+import minigrad as mg
+from attention.functional import _tiles
+from minigrad import backend
+from minigrad.random import Generator
+
+WRITES = backend.tile_size(backend.current().xp) is not None
+needs_tiles = pytest.mark.skipif(not WRITES, reason="JAX's arrays cannot be written to: there is always one tile")
+
+
+def cut_into(size: int | None, threads: int, f: Any) -> Any:
+    """f() with tiles of ``size`` numbers (None: one tile) and so many threads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "tile_size", lambda xp: None if xp is mg else size)
+        patch.setattr(backend, "threads", lambda xp: threads)
+        return f()
+
+
+@st.composite
+def problems(draw: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Arrays and options of `scaled_dot_product_attention`."""
+    lengths = st.integers(0, 9)
+    L, S, E, Ev = draw(lengths), draw(lengths), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    gqa = draw(st.booleans())
+    heads, groups, batch = draw(st.integers(1, 3)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    leading = [(batch, heads * groups if gqa else heads), (batch, heads), (batch, heads)]
+    if not gqa:  # any of the leading axes may be left out or broadcast
+        leading = [draw(st.sampled_from([(batch, heads), (1, heads), (batch, 1), (heads,), ()])) for _ in "qkv"]
+    rng = numpy.random.default_rng(draw(st.integers(0, 99)))
+    shapes = [(*leading[0], L, E), (*leading[1], S, E), (*leading[2], S, Ev)]
+    arrays = [rng.normal(size=shape) for shape in shapes]
+    options: dict[str, Any] = {"is_causal": draw(st.booleans()), "enable_gqa": gqa}
+    kind = draw(st.sampled_from(["none", "booleans", "bias", "bias with gradient"]))
+    if kind != "none":
+        H = leading[0] if gqa else numpy.broadcast_shapes(*leading[:2])
+        shape = tuple(draw(st.sampled_from([1, n])) for n in (*H, L, S))
+        allowed = rng.random(shape) < 0.7
+        if kind == "booleans":
+            options["attn_mask"] = tensor(allowed)
+        else:
+            bias = numpy.where(allowed, rng.normal(size=shape), -math.inf)
+            if kind == "bias":
+                options["attn_mask"] = tensor(bias)
+            else:
+                arrays.append(bias)
+    if draw(st.booleans()):
+        options["dropout_p"] = 0.3
+    return arrays, options
+
+
+@needs_tiles
+@given(problems(), st.sampled_from([1, 4, 6, 16, 50]), st.integers(1, 4))
+def test_any_problem(problem: Any, size: int, threads: int) -> None:
+    arrays, options = problem
+
+    def f() -> Any:
+        return value_and_gradients(
+            lambda *xs: F.scaled_dot_product_attention(*xs, generator=Generator(3), **options), arrays
+        )
+
+    y, gradients = cut_into(size, threads, f)
+    expected, whole = cut_into(None, 1, f)
+    assert_allclose(y, expected, rtol=1e-11, atol=1e-13)
+    for found, right in zip(gradients, whole, strict=True):
+        assert_allclose(found, right, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.skipif(backend.get_backend() != "numpy", reason="tiles of a real size are NumPy's")
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("shape", [(9, 130, 16), (1, 1, 700, 8), (2, 5, 257, 8), (3, 1000, 4)])
+def test_real_tiles(shape: tuple[int, ...], is_causal: bool) -> None:
+    rng = numpy.random.default_rng(0)
+    arrays = [rng.normal(size=shape) for _ in "qkv"]
+    assert _tiles.tiles(backend.NUMPY, *arrays) is not None
+
+    def f() -> Any:
+        return value_and_gradients(lambda *xs: F.scaled_dot_product_attention(*xs, is_causal=is_causal), arrays)
+
+    y, gradients = f()
+    expected, whole = cut_into(None, 1, f)
+    assert_allclose(y, expected, rtol=1e-10, atol=1e-13)
+    for found, right in zip(gradients, whole, strict=True):
+        assert_allclose(found, right, rtol=1e-9, atol=1e-12)
+
+
+@needs_tiles
+@given(
+    st.lists(st.integers(1, 5), max_size=3), st.integers(1, 40), st.integers(1, 40),
+    st.integers(1, 300), st.integers(1, 5),
+)  # fmt: skip
+def test_every_score_is_in_exactly_one_tile(heads: list[int], L: int, S: int, size: int, threads: int) -> None:
+    q, k = numpy.zeros((*heads, L, 1)), numpy.zeros((*heads, S, 1))
+    tiling = cut_into(size, threads, lambda: _tiles.tiles(backend.NUMPY, q, k, k))
+    if tiling is None:
+        assert q.size * S <= size
+        return
+    assert len(tiling.lanes) <= threads
+    count = numpy.zeros((*heads, L, S), dtype=int)
+    for lane in tiling.lanes:
+        assert lane
+        for part, rows in lane:
+            for keys in tiling.keys(rows, False):
+                tile = count[(*part, rows, keys)]
+                assert tile.size <= size or tile.shape[-2] == tile.size
+                tile += 1
+    assert_array_equal(count, 1)
+
+
+def test_the_future_does_not_reach_the_past_in_another_tile() -> None:
+    rng = numpy.random.default_rng(0)
+    q, k, v = (rng.normal(size=(2, 12, 3)) for _ in "qkv")
+
+    def f() -> Any:
+        return value(F.scaled_dot_product_attention(tensor(q), tensor(k), tensor(v), is_causal=True))
+
+    expected = cut_into(20, 2, f) if WRITES else f()
+    k[:, 7:], v[:, 7:] = 1e3, -1e3
+    found = cut_into(20, 2, f) if WRITES else f()
+    assert_array_equal(found[:, :7], expected[:, :7])
+    assert numpy.all(found[:, 7:] != expected[:, 7:])
+
+
+# ------------------------------------------------------------------------------------------------ threads
+
+
+def test_threads_are_as_many_as_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINIGRAD_THREADS", "3")
+    assert backend.threads(backend.NUMPY) == 3
+    assert backend.threads(mg) == 1
+    for bad in ("0", "-1", "two", "1.5"):
+        monkeypatch.setenv("MINIGRAD_THREADS", bad)
+        with pytest.raises(backend.BackendError, match="MINIGRAD_THREADS: expected a whole number from 1 on, got"):
+            backend.threads(backend.NUMPY)
+
+
+def test_in_parallel_runs_each_part_once_and_passes_errors_on() -> None:
+    for n in (1, 2, 5):
+        done: list[int] = []
+        backend.in_parallel(done.append, n)
+        assert sorted(done) == list(range(n))
+
+        def fails(i: int, n: int = n) -> None:
+            if i == n - 1:
+                raise ZeroDivisionError("the last")
+
+        with pytest.raises(ZeroDivisionError, match="the last"):
+            backend.in_parallel(fails, n)
+
+
+def test_in_parallel_has_the_callers_errstate() -> None:
+    def divides(i: int) -> None:
+        numpy.ones(2) / numpy.zeros(2)
+
+    with numpy.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        backend.in_parallel(divides, 3)
+
+
+def test_matrix_products_use_one_thread_inside_and_as_many_as_before_outside() -> None:
+    libraries = [library for library, _ in backend._blas_libraries()]
+    before = [library.num_threads for library in libraries]
+    seen: list[list[int]] = []
+    with backend.blas_threads(2):
+        backend.in_parallel(lambda i: seen.append([library.num_threads for library in libraries]), 3)
+        assert [library.num_threads for library in libraries] == [2] * len(libraries)
+    assert seen == [[1] * len(libraries)] * 3
+    assert [library.num_threads for library in libraries] == before
+
+
+def _attend(seed: int) -> Any:
+    rng = numpy.random.default_rng(seed)
+    arrays = [rng.normal(size=(4, 40, 8)) for _ in "qkv"]
+    return value_and_gradients(lambda *xs: F.scaled_dot_product_attention(*xs, is_causal=True), arrays)
+
+
+@needs_tiles
+def test_several_threads_of_the_users_own() -> None:
+    expected = cut_into(None, 1, lambda: [_attend(i) for i in range(4)])
+    found: list[Any] = [None] * 4
+
+    def run(i: int) -> None:
+        found[i] = _attend(i)
+
+    def all_at_once() -> None:
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    cut_into(100, 3, all_at_once)
+    for (y, gradients), (right, whole) in zip(found, expected, strict=True):
+        assert_allclose(y, right, rtol=1e-11)
+        for one, other in zip(gradients, whole, strict=True):
+            assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def _in_child(queue: Any) -> None:
+    queue.put(cut_into(100, 3, lambda: _attend(0)[0]))
+
+
+@pytest.mark.skipif(
+    backend.get_backend() != "numpy" or "fork" not in multiprocessing.get_all_start_methods(),
+    reason="threads and forking concern NumPy, where the system can fork",
+)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_process_that_forked() -> None:
+    expected = cut_into(100, 3, lambda: _attend(0)[0])  # the parent has its threads now
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(queue,))
+    child.start()
+    assert_array_equal(queue.get(timeout=60), expected)
+    child.join(timeout=60)
+    assert child.exitcode == 0
