@@ -782,7 +782,8 @@ def _is_copy(out: Array, x: Array) -> bool:
 
 def _unshared(xp: Any, result: Any, g: Any) -> Any:
     """A gradient that will stay in ``.grad``, as an array of its own: others may hold ``g`` or the base of a view."""
-    return xp.asarray(result, copy=True) if result is g or not backend.owns_memory(result) else result
+    alone = result is not g and (backend.owns_memory(result) or backend.held_once(result))
+    return result if alone else xp.asarray(result, copy=True)
 
 
 def _conjugate(g: Tensor) -> Tensor:

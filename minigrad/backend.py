@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import math
 import os
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -322,6 +323,13 @@ def owns_memory(x: Array) -> bool:
     return getattr(getattr(x, "_array", x), "base", None) is None
 
 
+def held_once(x: Array) -> bool:
+    """Whether x is a view of memory that only x holds: a fresh array reshaped, say. NumPy only; False if unknown."""
+    base = x.base if type(x) is numpy.ndarray else None
+    # Three references: that of x, the variable here, and the argument of getrefcount.
+    return type(base) is numpy.ndarray and base.base is None and sys.getrefcount(base) == 3
+
+
 def read_only(x: Array) -> Array:
     """The same memory, refusing to be written where the library can refuse (NumPy)."""
     if isinstance(x, numpy.ndarray):
@@ -455,11 +463,11 @@ def _thread_count(given: str | None) -> int:
 def tile_size(xp: Namespace) -> int | None:
     """How many numbers a part of a large computation may hold; None where arrays cannot be written to in parts.
 
-    On NumPy a tile stays in a core's cache: of 2¹⁷ numbers in float32, and of about as many at once, two or three fit
-    into 1 to 2 MiB. Elsewhere, on a GPU, a tile has to keep thousands of threads busy.
+    On NumPy 2¹⁸, 1 MiB in float32: a few arrays of that size stay in a processor's cache, and calling NumPy costs
+    little beside computing them. On a GPU a tile has to keep thousands of threads busy.
     """
     if xp is NUMPY:
-        return 1 << 17
+        return 1 << 18
     return None if name_of(xp) not in ("cupy", "torch", "array_api_strict") else 1 << 24
 
 

@@ -5,7 +5,7 @@ The names and arguments are those of ``torch.nn.functional``, but vectors are ro
 options are in the spelling of the array API standard (``axis``).
 """
 
-from .activation import erf, gelu, relu, silu
+from .activation import erf, gelu, relu, sigmoid, silu
 from .attention import scaled_dot_product_attention
 from .dropout import dropout
 from .embedding import embedding
@@ -15,6 +15,6 @@ from .normalization import layer_norm, rms_norm
 from .softmax import log_softmax, softmax
 
 __all__ = [
-    "linear", "embedding", "softmax", "log_softmax", "layer_norm", "rms_norm", "relu", "silu", "gelu", "erf",
+    "linear", "embedding", "softmax", "log_softmax", "layer_norm", "rms_norm", "relu", "sigmoid", "silu", "gelu", "erf",
     "dropout", "scaled_dot_product_attention", "cross_entropy",
 ]  # fmt: skip

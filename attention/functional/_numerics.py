@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import minigrad as mg
-from minigrad.backend import Array, dtype_name, namespace_of
+from minigrad.backend import Array, device_of, dtype_name, namespace_of
 
 
 def library(xp: Any, x: Array) -> Any:
@@ -59,9 +59,25 @@ def one_for_zero(xp: Any, x: Array) -> Array:
 
 def rows(xp: Any, x: Array) -> Array:
     """x of shape (…, d) as a matrix (n, d): every vector along the last axis a row."""
-    return xp.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+    return x if len(x.shape) == 2 else xp.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+def mean(xp: Any, x: Array) -> Array:
+    """x‾, the mean over the last axis, which stays; a product with ones, which takes NumPy a third of `sum`'s time."""
+    n = x.shape[-1]
+    return xp.expand_dims(xp.matmul(x, _ones(xp, n, x)) / (n or math.nan), axis=-1)
+
+
+def mean_of_product(xp: Any, x: Array, y: Array) -> Array:
+    """(x ∘ y)‾, the mean over the last axis, which stays."""
+    return xp.expand_dims(xp.vecdot(x, y) / (x.shape[-1] or math.nan), axis=-1)
 
 
 def sum_rows(xp: Any, x: Array) -> Array:
     """Σ over all axes but the last: the gradient of a vector that was used at every position."""
-    return xp.sum(rows(xp, x), axis=0)
+    x = rows(xp, x)
+    return xp.matmul(_ones(xp, x.shape[0], x), x)
+
+
+def _ones(xp: Any, n: int, like: Array) -> Array:
+    return library(xp, like).ones((n,), dtype=like.dtype, device=device_of(like))

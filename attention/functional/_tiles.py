@@ -1,8 +1,9 @@
-"""How attention is cut into tiles: a block of queries, of one head or several, against a block of keys."""
+"""How a large computation is cut into tiles that stay in a core's cache: attention's, and those of rows."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import minigrad as mg
@@ -13,6 +14,40 @@ from ._numerics import wide
 
 Part = tuple[slice, ...]
 """A slice of each of an array's first axes."""
+
+
+def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: int = 0) -> tuple[Array, ...]:
+    """``f(*arrays)``, a few rows of all arrays at a time.
+
+    f gives arrays with as many rows as it is given; the last ``sums`` of what it gives are summed over the blocks.
+    """
+    n = arrays[0].shape[0]
+    size = backend.tile_size(xp)
+    width = max([math.prod(x.shape[1:]) for x in arrays])
+    if size is None or n < 2 or n * width <= size // 4:
+        return f(*arrays)
+    first, *others = blocks(n, max(1, min(n // 2, size // 8 // width)))  # f has several arrays of that size at once
+    found = f(*[x[first, ...] for x in arrays])
+    stacked = len(found) - sums
+    whole = [xp.empty((n, *x.shape[1:]), dtype=x.dtype, device=device_of(x)) for x in found[:stacked]]
+    lanes = min(backend.threads(xp), len(others))
+    totals = [list(found[stacked:])] + [[xp.zeros_like(x) for x in found[stacked:]] for _ in range(lanes - 1)]
+    for all_rows, x in zip(whole, found, strict=False):
+        all_rows[first, ...] = x
+
+    def work(lane: int) -> None:
+        for part in others[lane::lanes]:
+            results = f(*[x[part, ...] for x in arrays])
+            for all_rows, x in zip(whole, results, strict=False):
+                all_rows[part, ...] = x
+            for i, x in enumerate(results[stacked:]):
+                totals[lane][i] += x
+
+    backend.in_parallel(work, lanes)
+    return *whole, *[total(list(lane_sums)) for lane_sums in zip(*totals, strict=True)]
+
+
+# ------------------------------------------------------------------------------------------------ attention
 
 
 class Tiles(NamedTuple):
@@ -37,14 +72,16 @@ class Tiles(NamedTuple):
         return [first, *(xp.zeros(x.shape, **like) if apart else first for _ in self.lanes[1:])]
 
 
-def tiles(xp: Any, query: Array, key: Array, value: Array) -> Tiles | None:
+def tiles(xp: Any, query: Array, key: Array, value: Array, is_causal: bool) -> Tiles | None:
     """The tiles for a problem; None where it is best left whole."""
     size = backend.tile_size(xp)
     heads = mg.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     L, S = query.shape[-2], key.shape[-2]
-    if size is None or math.prod(heads) * L * S <= size:
+    if size is None or math.prod(heads) * L * S <= size // 4:  # less than that is done before a thread has started
         return None
-    row_block = min(L, 1 << (size.bit_length() - 1) // 2)  # a square tile, if the lengths allow it
+    # Wider than high: what is done for each row, for one block of keys after the other, is then done fewer times.
+    # Causal blocks of queries are smaller, as the tiles on the diagonal are half wasted.
+    row_block = min(L, 1 << max((size.bit_length() - 1) // 2 - (2 if is_causal else 1), 0))
     key_block = min(S, size // row_block)
     threads = backend.threads(xp)
     room = min(size // (row_block * key_block), -(-math.prod(heads) // threads))

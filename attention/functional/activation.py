@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from minigrad import keep, primitive
-from minigrad.autodiff import Kept
 from minigrad.backend import Array, dtype_name
 
 from ._numerics import narrow, widen
+from ._tiles import by_rows
 
 
 @primitive
@@ -23,26 +24,53 @@ relu.example((2, 3), low=0.1, high=2)
 relu.example((2, 3), low=-2, high=-0.1)
 
 
+def _flat(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array) -> tuple[Array, ...]:
+    """What the elementwise function f gives for arrays of one shape, in tiles."""
+    shape = arrays[0].shape
+    flat = by_rows(xp, f, *(xp.reshape(x, (-1,)) for x in arrays))
+    return tuple(xp.reshape(x, shape) for x in flat)
+
+
 @primitive
-def silu(xp: Any, x: Array, /) -> Kept:
+def sigmoid(xp: Any, x: Array, /) -> Array:
+    """s = 1 / (1 + e⁻ˣ), without overflow. ds = e⁻ˣ / (1 + e⁻ˣ)² dx, so dx = g s (1 − s)."""
+    wide = widen(xp, x)
+    e = xp.exp(-xp.abs(wide))  # not above 1; s is 1/(1 + e) to the right of 0 and e/(1 + e) to the left
+    return narrow(xp, xp.where(wide < 0, e, 1.0) / (1 + e), x)
+
+
+sigmoid.vjp(x=lambda g, out: g * out * (1 - out))
+sigmoid.example((2, 3))
+
+
+@primitive
+def silu(xp: Any, x: Array, /) -> Any:
     """y = x s with the sigmoid s = 1 / (1 + e⁻ˣ), also known as swish.
 
     (S. Elfwing, E. Uchibe, K. Doya, 2017, arXiv:1702.03118.)
 
-    Derivation. ds = e⁻ˣ / (1 + e⁻ˣ)² dx = s (1 − s) dx, so dy = (s + x s (1 − s)) dx and dx = g s (1 + x (1 − s)).
+    Derivation. ds = s (1 − s) dx (see `sigmoid`), so dy = (s + x s (1 − s)) dx and dx = g s (1 + x (1 − s)).
     """
-    wide = widen(xp, x)
-    e = xp.exp(-xp.abs(wide))  # not above 1; s is 1/(1 + e) to the right of 0 and e/(1 + e) to the left
-    s = xp.where(wide < 0, e, 1.0) / (1 + e)
-    return keep(narrow(xp, wide * s, x), s=s)
+
+    def forward(x: Array) -> tuple[Array, ...]:
+        wide = widen(xp, x)
+        s = sigmoid.raw(xp)(wide)
+        return narrow(xp, wide * s, x), s
+
+    y, s = _flat(xp, forward, x)
+    return keep(y, s=s)
 
 
-silu.vjp(x=lambda g, xp, x, s: g * s * (1 + x * (1 - s)))
+def _silu(g: Array, xp: Any, x: Array, s: Array) -> Array:
+    return _flat(xp, lambda g, x, s: (g * s * (1 + x * (1 - s)),), g, x, s)[0]
+
+
+silu.vjp(x=_silu)
 silu.example((2, 3))
 
 
 @primitive
-def gelu(xp: Any, x: Array, /, *, approximate: str = "none") -> Kept:
+def gelu(xp: Any, x: Array, /, *, approximate: str = "none") -> Any:
     """y = x Φ(x) with Φ the distribution function of a normal variable.
 
     (D. Hendrycks, K. Gimpel, "Gaussian Error Linear Units", 2016, arXiv:1606.08415.)
@@ -55,11 +83,16 @@ def gelu(xp: Any, x: Array, /, *, approximate: str = "none") -> Kept:
     """
     if approximate not in ("none", "tanh"):
         raise ValueError(f"expected approximate='none' or 'tanh', got {approximate!r}")
-    wide = widen(xp, x)
-    Phi = erf.raw(xp)(wide * math.sqrt(1 / 2)) if approximate == "none" else xp.tanh(_u(wide))
-    Phi += 1
-    Phi *= 0.5
-    return keep(narrow(xp, wide * Phi, x), Phi=Phi)
+
+    def forward(x: Array) -> tuple[Array, ...]:
+        wide = widen(xp, x)
+        Phi = erf.raw(xp)(wide * math.sqrt(1 / 2)) if approximate == "none" else xp.tanh(_u(wide))
+        Phi += 1
+        Phi *= 0.5
+        return narrow(xp, wide * Phi, x), Phi
+
+    y, Phi = _flat(xp, forward, x)
+    return keep(y, Phi=Phi)
 
 
 def _u(x: Array) -> Array:
@@ -67,13 +100,25 @@ def _u(x: Array) -> Array:
 
 
 def _gelu(g: Array, xp: Any, x: Array, Phi: Array, approximate: str) -> Array:
-    x = widen(xp, x)
-    if approximate == "none":
-        phi = xp.exp(-0.5 * (x * x)) * (1 / math.sqrt(2 * math.pi))
-    else:
-        du = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * (x * x))
-        phi = 2 * Phi * (1 - Phi) * du
-    return g * (Phi + x * phi)
+    def backward(g: Array, x: Array, Phi: Array) -> tuple[Array, ...]:
+        x = widen(xp, x)
+        if approximate == "none":
+            phi = x * x
+            phi *= -0.5
+            phi = xp.exp(phi)
+            phi *= 1 / math.sqrt(2 * math.pi)
+        else:
+            phi = x * x
+            phi *= 3 * 0.044715
+            phi += 1
+            phi *= 2 * math.sqrt(2 / math.pi)
+            phi *= Phi
+            phi *= 1 - Phi
+        phi *= x
+        phi += Phi
+        return (g * phi,)
+
+    return _flat(xp, backward, g, x, Phi)[0]
 
 
 gelu.vjp(x=_gelu)

@@ -1,5 +1,7 @@
 """cross_entropy: how surprised a classifier is by the right answers."""
 
+# ruff: noqa: E741  — l is the sum of a row's exponentials, as in attention.py
+
 from __future__ import annotations
 
 import math
@@ -7,10 +9,10 @@ from typing import Any
 
 import minigrad as mg
 from minigrad import keep, primitive
-from minigrad.autodiff import Kept
-from minigrad.backend import Array, describe, device_of
+from minigrad.backend import Array, describe, device_of, exp_in_place
 
-from ._numerics import library, narrow, one_for_zero, shift, widen
+from ._numerics import library, narrow, one_for_zero, rows, shift, widen
+from ._tiles import by_rows
 
 
 @primitive
@@ -22,18 +24,18 @@ def cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     reduction: str = "mean",
-) -> Kept:
+) -> Any:
     """The cross entropy −Σ_c q_c ln p_c between p = softmax(x) and the target t, for each row x of ``logits``.
 
     ``logits`` is of shape (…, C), ``target`` of shape (…) with integers in [0, C). With label smoothing ε, the target
-    distribution is q = (1 − ε) 1ₜ + ε / C (C. Szegedy et al., 2015, arXiv:1512.00567), and as ln p = x − lse with
-    lse = ln Σ_c eˣᶜ and Σ q = 1, a row's loss is
+    distribution is q = (1 − ε) 1ₜ + ε / C (C. Szegedy et al., 2015, arXiv:1512.00567). A row's maximum m changes no p,
+    so with z = x − m and l = Σ_c e^z_c, ln p = z − ln l, and as Σ q = 1 a row's loss is
 
-        ℓ = lse − Σ_c q_c x_c = lse − (1 − ε) xₜ − ε x‾.
+        ℓ = ln l − Σ_c q_c z_c = ln l − (1 − ε) zₜ − ε z‾.
 
     ``reduction="mean"`` is the mean over the rows that are not ignored, ``"sum"`` their sum, ``"none"`` each row's.
 
-    Derivation. d lse = Σ_c p_c dx_c with p = exp(x − lse), so with g the gradient of the row's loss
+    Derivation. δ ln l = Σ_c p_c δz_c with p = e^z / l, so with g the gradient of the row's loss
 
         dx = g (p − q),   where g is divided by the number of rows that count for the mean.
 
@@ -51,26 +53,32 @@ def cross_entropy(
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"expected reduction='mean', 'sum' or 'none', got {reduction!r}")
 
-    x, t, counts = _without_ignored(xp, logits, target, ignore_index)
-    x_t = xp.take_along_axis(x, t, axis=-1)
-    x_mean = xp.mean(x, axis=-1, keepdims=True) if label_smoothing else 0.0
-    m = shift(xp, x, -1)
-    lse = m + xp.log(one_for_zero(xp, xp.sum(xp.exp(x - m), axis=-1, keepdims=True)))
-    loss = counts * (lse - (1 - label_smoothing) * x_t - label_smoothing * x_mean)
-    loss = xp.squeeze(loss, axis=-1) if reduction == "none" else xp.sum(loss)
+    def forward(x: Array, t: Array) -> tuple[Array, ...]:
+        z, t, counts = _without_ignored(xp, x, t, ignore_index)
+        m = shift(xp, z, -1)
+        z -= m
+        loss = -(1 - label_smoothing) * xp.take_along_axis(z, t, axis=-1)
+        if label_smoothing:
+            loss -= label_smoothing * xp.mean(z, axis=-1, keepdims=True)
+        l = one_for_zero(xp, xp.sum(exp_in_place(xp, z), axis=-1, keepdims=True))
+        loss += xp.log(l)
+        return loss * counts, counts, m, l
+
+    loss, counts, m, l = by_rows(xp, forward, rows(xp, logits), xp.reshape(target, (-1, 1)))
+    loss = xp.reshape(loss, target.shape) if reduction == "none" else xp.sum(loss)
     if reduction == "mean":
         loss = loss / one_for_zero(xp, xp.sum(counts))
-    return keep(narrow(xp, loss, logits), lse=lse)
+    return keep(narrow(xp, loss, logits), m=m, l=l, counts=counts)
 
 
-def _without_ignored(xp: Any, logits: Array, target: Array, ignore_index: int) -> tuple[Array, Array, Array]:
-    """Logits, targets and what each row counts, (…, C), (…, 1) and (…, 1): ignored rows are 0 in all three.
+def _without_ignored(xp: Any, x: Array, t: Array, ignore_index: int) -> tuple[Array, Array, Array]:
+    """Logits (n, C), targets and what each row counts (n, 1): ignored rows are 0 in all three.
 
     Other rows count 1, or NaN where the target is no class: some libraries would take another class instead.
     """
-    t = xp.expand_dims(xp.astype(target, library(xp, target).int64, copy=False), axis=-1)
+    t = xp.astype(t, library(xp, t).int64, copy=False)
     ignored = t == ignore_index
-    x = xp.where(ignored, 0.0, widen(xp, logits))
+    x = xp.where(ignored, 0.0, widen(xp, x))
     t = xp.where(ignored, 0, t)
     counts = xp.astype(xp.logical_not(ignored), x.dtype)
     return x, t, xp.where(xp.logical_or(t < 0, t >= x.shape[-1]), math.nan, counts)
@@ -81,25 +89,32 @@ def _cross_entropy(
     xp: Any,
     logits: Array,
     target: Array,
-    lse: Array,
+    m: Array,
+    l: Array,
+    counts: Array,
     ignore_index: int,
     label_smoothing: float,
     reduction: str,
 ) -> Array:
-    x, t, counts = _without_ignored(xp, logits, target, ignore_index)
     g = widen(xp, g)
-    if reduction == "none":
-        g = xp.expand_dims(g, axis=-1)
     if reduction == "mean":
         g = g / one_for_zero(xp, xp.sum(counts))
-    C = x.shape[-1]
-    classes = library(xp, target).arange(C, dtype=t.dtype, device=device_of(t))
-    dx = xp.exp(x - lse)
-    dx -= (1 - label_smoothing) * xp.astype(t == classes, x.dtype)
-    if label_smoothing:
-        dx -= label_smoothing / C
-    dx *= g * counts
-    return dx
+    g = counts * (xp.reshape(g, (-1, 1)) if reduction == "none" else g)
+    C = logits.shape[-1]
+    classes = library(xp, target).arange(C, device=device_of(target))
+
+    def backward(x: Array, t: Array, m: Array, l: Array, g: Array) -> tuple[Array, ...]:
+        x, t, _ = _without_ignored(xp, x, t, ignore_index)
+        x -= m
+        dx = exp_in_place(xp, x)
+        dx *= g / l
+        dx -= xp.where(t == classes, (1 - label_smoothing) * g, 0.0)
+        if label_smoothing:
+            dx -= g * (label_smoothing / C)
+        return (dx,)
+
+    (dx,) = by_rows(xp, backward, rows(xp, logits), xp.reshape(target, (-1, 1)), m, l, g)
+    return xp.reshape(dx, logits.shape)
 
 
 cross_entropy.vjp(logits=_cross_entropy)

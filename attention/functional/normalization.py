@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from minigrad import keep, primitive
-from minigrad.autodiff import Kept
 from minigrad.backend import Array
 
-from ._numerics import narrow, sum_rows, widen
-
-
-def _mean(xp: Any, x: Array) -> Array:
-    return xp.mean(x, axis=-1, keepdims=True)
+from ._numerics import mean, mean_of_product, narrow, rows, sum_rows, widen
+from ._tiles import by_rows
 
 
 def _check_width(x: Array, **parameters: Array | None) -> None:
@@ -23,7 +19,7 @@ def _check_width(x: Array, **parameters: Array | None) -> None:
 
 
 @primitive
-def layer_norm(xp: Any, x: Array, weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5) -> Kept:
+def layer_norm(xp: Any, x: Array, weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5) -> Any:
     """y = w ∘ n + b with n = (x − μ) r, the mean μ and r = 1 / √(σ² + ε), over the last axis.
 
     (J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer Normalization", 2016, arXiv:1607.06450.) σ² is the mean of (x − μ)².
@@ -40,33 +36,45 @@ def layer_norm(xp: Any, x: Array, weight: Array | None = None, bias: Array | Non
     Kept for it are μ and r, two numbers for each position; n is computed again.
     """
     _check_width(x, weight=weight, bias=bias)
-    wide = widen(xp, x)
-    mu = _mean(xp, wide)
-    n = wide - mu
-    r = 1 / xp.sqrt(_mean(xp, n * n) + eps)
-    n *= r
-    return keep(narrow(xp, _scale_and_add(xp, n, weight, bias), x), mu=mu, r=r)
+
+    def forward(x: Array) -> tuple[Array, ...]:
+        n = widen(xp, x)
+        mu = mean(xp, n)
+        n = n - mu
+        r = 1 / xp.sqrt(mean_of_product(xp, n, n) + eps)
+        n *= r
+        return narrow(xp, _scaled(xp, n, weight, bias), x), mu, r
+
+    y, mu, r = by_rows(xp, forward, rows(xp, x))
+    return keep(xp.reshape(y, x.shape), mu=mu, r=r)
 
 
-def _scale_and_add(xp: Any, n: Array, weight: Array | None, bias: Array | None) -> Array:
-    y = n if weight is None else n * xp.astype(weight, n.dtype, copy=False)
-    return y if bias is None else y + xp.astype(bias, n.dtype, copy=False)
+def _scaled(xp: Any, n: Array, weight: Array | None, bias: Array | None = None) -> Array:
+    """w ∘ n + b, in the memory of n where it can be."""
+    if weight is not None:
+        n *= xp.astype(weight, n.dtype, copy=False)
+    if bias is not None:
+        n += xp.astype(bias, n.dtype, copy=False)
+    return n
 
 
 def _layer_norm(
     g: Array, xp: Any, x: Array, weight: Array | None, mu: Array, r: Array, needs: Sequence[str]
 ) -> tuple[Array | None, ...]:
-    g = widen(xp, g)
-    n = (widen(xp, x) - mu) * r
-    dx = dw = db = None
-    if "x" in needs:
-        dn = _scale_and_add(xp, g, weight, None)
-        dx = r * (dn - _mean(xp, dn) - n * _mean(xp, n * dn))
-    if "weight" in needs:
-        dw = sum_rows(xp, g * n)
-    if "bias" in needs:
-        db = sum_rows(xp, g)
-    return dx, dw, db
+    def backward(g: Array, x: Array, mu: Array, r: Array) -> tuple[Array, ...]:
+        n = widen(xp, x) - mu
+        n *= r
+        g = widen(xp, g)
+        dw, db = sum_rows(xp, g * n), sum_rows(xp, g)
+        dn = g if weight is None else g * xp.astype(weight, g.dtype, copy=False)
+        n *= mean_of_product(xp, n, dn)
+        n += mean(xp, dn)
+        dx = dn - n
+        dx *= r
+        return dx, dw, db
+
+    dx, dw, db = by_rows(xp, backward, rows(xp, g), rows(xp, x), mu, r, sums=2)
+    return xp.reshape(dx, x.shape), dw if "weight" in needs else None, db if "bias" in needs else None
 
 
 layer_norm.vjp_all(_layer_norm)
@@ -75,7 +83,7 @@ layer_norm.example((3, 4), eps=0.1)
 
 
 @primitive
-def rms_norm(xp: Any, x: Array, weight: Array | None = None, *, eps: float = 1e-6) -> Kept:
+def rms_norm(xp: Any, x: Array, weight: Array | None = None, *, eps: float = 1e-6) -> Any:
     """y = w ∘ n with n = x r and r = 1 / √(x²‾ + ε), the root of the mean square over the last axis.
 
     (B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", 2019, arXiv:1910.07467.)
@@ -89,23 +97,31 @@ def rms_norm(xp: Any, x: Array, weight: Array | None = None, *, eps: float = 1e-
         dx = r (dn − n (n dn)‾),   dw = Σ g ∘ n   (over all positions).
     """
     _check_width(x, weight=weight)
-    wide = widen(xp, x)
-    r = 1 / xp.sqrt(_mean(xp, wide * wide) + eps)
-    return keep(narrow(xp, _scale_and_add(xp, wide * r, weight, None), x), r=r)
+
+    def forward(x: Array) -> tuple[Array, ...]:
+        wide = widen(xp, x)
+        r = 1 / xp.sqrt(mean_of_product(xp, wide, wide) + eps)
+        return narrow(xp, _scaled(xp, wide * r, weight), x), r
+
+    y, r = by_rows(xp, forward, rows(xp, x))
+    return keep(xp.reshape(y, x.shape), r=r)
 
 
 def _rms_norm(
     g: Array, xp: Any, x: Array, weight: Array | None, r: Array, needs: Sequence[str]
 ) -> tuple[Array | None, ...]:
-    g = widen(xp, g)
-    n = widen(xp, x) * r
-    dx = dw = None
-    if "x" in needs:
-        dn = _scale_and_add(xp, g, weight, None)
-        dx = r * (dn - n * _mean(xp, n * dn))
-    if "weight" in needs:
+    def backward(g: Array, x: Array, r: Array) -> tuple[Array, ...]:
+        n = widen(xp, x) * r
+        g = widen(xp, g)
         dw = sum_rows(xp, g * n)
-    return dx, dw
+        dn = g if weight is None else g * xp.astype(weight, g.dtype, copy=False)
+        n *= mean_of_product(xp, n, dn)
+        dx = dn - n
+        dx *= r
+        return dx, dw
+
+    dx, dw = by_rows(xp, backward, rows(xp, g), rows(xp, x), r, sums=1)
+    return xp.reshape(dx, x.shape), dw if "weight" in needs else None
 
 
 rms_norm.vjp_all(_rms_norm)

@@ -94,3 +94,11 @@ def test_relu_is_flat_at_0_and_passes_nan_on() -> None:
 def test_gelu_names_its_approximations() -> None:
     with pytest.raises(ValueError, match=r"^gelu: expected approximate='none' or 'tanh', got 'fast'"):
         F.gelu(mg.ones((2,)), approximate="fast")
+
+
+@pytest.mark.parametrize("x", [0.0, -1.0, 3.0])
+def test_the_second_derivative_of_silu(x: float) -> None:
+    """s(1 − s) (2 + x (1 − 2s)); ½ at 0, where s is written with |x|, too."""
+    s = 1 / (1 + math.exp(-x))
+    assert_allclose(value(mg.grad(mg.grad(F.silu))(tensor(x))), s * (1 - s) * (2 + x * (1 - 2 * s)), rtol=1e-14)
+    assert mg.gradgradcheck(F.silu, [tensor(numpy.array([x]))])

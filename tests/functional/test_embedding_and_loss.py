@@ -174,3 +174,15 @@ def test_cross_entropy_errors(target: Any, options: Any, kind: type[Exception], 
     assert str(error.value).startswith(f"cross_entropy: {message}")
     assert "given logits: float64 (2, 4)" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("dtype", "shared"), [("float32", 1e8), ("float32", -1e30), ("float64", 1e17)])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_logits_that_share_a_large_number(dtype: str, shared: float, label_smoothing: float) -> None:
+    """A constant added to all logits changes nothing: equal ones are a uniform distribution, ln 3 from any class."""
+    x = tensor(numpy.full((1, 3), shared, dtype=dtype), requires_grad=True)
+    loss = F.cross_entropy(x, tensor(numpy.array([0])), label_smoothing=label_smoothing)
+    loss.backward()
+    assert_allclose(value(loss), math.log(3), rtol=1e-6)
+    q = label_smoothing / 3 + (1 - label_smoothing) * numpy.array([[1.0, 0, 0]])
+    assert_allclose(value(x.grad), 1 / 3 - q, rtol=1e-6)
