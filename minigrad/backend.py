@@ -330,6 +330,20 @@ def read_only(x: Array) -> Array:
     return x
 
 
+def as_index(i: Array) -> Array:
+    """Integers to index with, as int64, and a NumPy scalar as Python's; anything else (a mask) as it is.
+
+    PyTorch takes uint8 for a mask and refuses other dtypes, and arithmetic in a small one, as ``i % n``, overflows.
+    """
+    if dtype_name(i.dtype) not in _INTEGERS:
+        return i
+    xp = namespace_of(i)
+    return i.item() if xp is None else xp.astype(i, xp.int64, copy=False)
+
+
+_INTEGERS = {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
+
+
 def _forwards(x: Array, key: Any) -> tuple[Any, tuple[int, ...]]:
     """An index without negative steps, and the axes of the result to reverse instead, for PyTorch, which has none."""
     items = list(key) if isinstance(key, tuple) else [key]
