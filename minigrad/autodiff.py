@@ -282,8 +282,12 @@ class Primitive(Generic[P]):
             if not options.keys() <= self.keywords:
                 args = self._by_position(args, options)  # type: ignore[assignment]
             for name, value in options.items():
-                if type(value) is Tensor:  # without a gradient: those that have one are positional
+                if type(value) is Tensor:
+                    if value._node is not None and _recording.get():
+                        raise TypeError(f"{self}: option {name} has no gradient; detach() the Tensor that requires one")
                     options[name] = mg.positive(value)._data
+                elif NAMESPACES.get(type(value)) is SCALAR:
+                    options[name] = value.item()  # type: ignore[attr-defined]
         xp = None
         raw: list[Any] = []
         needs_grad = 0  # one bit for each argument

@@ -104,6 +104,7 @@ SCALAR = object()  # stands for the namespace of NumPy's scalars, which act as P
 
 NAMESPACES: dict[type, Namespace] = {
     numpy.ndarray: NUMPY,
+    **dict.fromkeys(numpy.sctypeDict.values(), SCALAR),
     **dict.fromkeys((bool, int, float, complex, type(None), tuple, list, slice, str, type, type(Ellipsis)), None),
 }
 """The namespace of each type seen so far, None for what is no array. `namespace_of` fills it."""
