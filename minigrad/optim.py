@@ -1,8 +1,9 @@
 """optim: how parameters follow their gradients. SGD, Adam and AdamW, gradient clipping, a learning-rate schedule.
 
-PyTorch's names and formulas. An update makes a new array and hands it to ``parameter.data``: a graph, a view or
-anything else that holds the old array is not disturbed. Only the moments, which nobody else can hold, are changed in
-place. Nothing here looks at values, so a step never waits for a GPU.
+PyTorch's names and formulas; for float16 and bfloat16 parameters computed, and remembered, in float32. An update makes
+a new array and hands it to ``parameter.data``: a graph, a view or anything else that holds the old array is not
+disturbed. Only the moments, which nobody else can hold, are changed in place. Nothing here looks at values, so a step
+never waits for a GPU.
 
 >>> import minigrad as mg
 >>> w = mg.Tensor([1.0, -2.0], requires_grad=True)
@@ -28,6 +29,7 @@ import minigrad as mg
 
 from . import backend
 from .backend import Array, describe, namespace_of
+from .statistical import _in_float32
 from .tensor import Tensor
 
 Group = dict[str, Any]  #: parameters that share hyperparameters: ``{"params": [Tensor, …], "lr": …, …}``
@@ -98,8 +100,10 @@ class Optimizer:
         for group, chosen in zip(self.param_groups, options, strict=True):
             for p in group["params"]:
                 if p.grad is not None:
-                    new = self._update(p._data, p.grad._data, self.state.setdefault(p, {}), chosen)
-                    p.data = namespace_of(p._data).asarray(new)  # NumPy gives a scalar for ()
+                    xp: Any = namespace_of(p._data)
+                    wide, g = _in_float32(xp, p._data), _in_float32(xp, p.grad._data)
+                    new = self._update(wide, g, self.state.setdefault(p, {}), chosen)
+                    p.data = xp.asarray(new, dtype=p.dtype)  # NumPy gives a scalar for ()
 
     def zero_grad(self) -> None:
         """Forget the gradients: ``.grad`` of every parameter becomes None."""
@@ -175,7 +179,7 @@ class Optimizer:
             return step
         raw = value._data if type(value) is Tensor else value
         xp: Any = namespace_of(p._data)
-        like = p._data
+        like = _in_float32(xp, p._data)
         if not hasattr(raw, "dtype"):
             raise ValueError(f"{what}: expected {describe(like)}, got {raw!r:.80}")
         if namespace_of(raw) is not xp:
@@ -412,8 +416,7 @@ def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> T
 def _sum_of_squares(xp: Any, g: Array) -> Array:
     if mg.isdtype(g.dtype, "complex floating"):
         return xp.sum(xp.real(g * xp.conj(g)))
-    if backend.dtype_name(g.dtype) in ("float16", "bfloat16"):
-        g = xp.astype(g, xp.float32)
+    g = _in_float32(xp, g)
     return xp.sum(g * g)
 
 

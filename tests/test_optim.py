@@ -99,6 +99,21 @@ def test_it_learns_and_keeps_shapes_and_dtypes(make: Any, dtype: Any) -> None:
     assert_allclose(value(w), value(target), atol=0.2)
 
 
+def test_half_precision_is_computed_in_float32() -> None:
+    """Adam's epsilon is 0 in float16, where a gradient of 0 would give 0/0 and 1e-4, whose square is 0, infinity."""
+    if not hasattr(backend.current().xp, "float16"):
+        pytest.skip(f"{mg.get_backend()} has no float16")
+    for optimizer, expected in (
+        (AdamW, [1 - 1e-5, 2 - 2e-5 - 1e-3]),  # a step of lr, and the decay
+        (SGD, [1.0 - 1e-5, 2 - 2e-5 - 1e-7]),
+    ):
+        w = tensor(numpy.array([1, 2], numpy.float16), requires_grad=True)
+        w.grad = tensor(numpy.array([0, 1e-4], numpy.float16))
+        optimizer([w], lr=1e-3, weight_decay=1e-2).step()
+        assert backend.dtype_name(w.dtype) == "float16"
+        assert_array_equal(value(w), numpy.float16(expected))
+
+
 # ------------------------------------------------------------------------------------------------ groups
 
 
@@ -338,6 +353,23 @@ def test_the_number_of_steps_may_be_any_integer(step: Any) -> None:
     assert optimizer.state_dict()["state"][0]["step"] == 7
 
 
+def test_the_moments_of_half_precision_are_saved_in_float32() -> None:
+    if not hasattr(backend.current().xp, "float16"):
+        pytest.skip(f"{mg.get_backend()} has no float16")
+    one, two = (tensor(numpy.array([1, 2], numpy.float16), requires_grad=True) for _ in range(2))
+    first, second = Adam([one]), Adam([two])
+    one.grad = tensor(numpy.array([1, 1e-4], numpy.float16))
+    first.step()
+    saved = first.state_dict()
+    assert backend.dtype_name(saved["state"][0]["exp_avg_sq"].dtype) == "float32"
+    second.load_state_dict(saved)
+    two.data = one.data
+    for p, optimizer in ((one, first), (two, second)):
+        p.grad = tensor(numpy.array([1, 1e-4], numpy.float16))
+        optimizer.step()
+    assert_array_equal(value(two), value(one))
+
+
 # ------------------------------------------------------------------------------------------------ clipping
 
 
@@ -529,3 +561,31 @@ def test_as_pytorch(name: str) -> None:
         assert_allclose(norm.item(), peer_norm.item(), rtol=1e-12)
         for p, q in zip(ours, theirs, strict=True):
             assert_allclose(value(p), q.detach().numpy(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_half_precision_as_pytorch_in_float32(name: str, half: str) -> None:
+    """Each step is PyTorch's of a float32 parameter, rounded."""
+    import torch
+
+    if not hasattr(backend.current().xp, half):
+        pytest.skip(f"{mg.get_backend()} has no {half}")
+    options: dict[str, Any] = {"lr": 0.01, "weight_decay": 0.02} | ({"momentum": 0.9} if name == "SGD" else {})
+    start = numpy.random.default_rng(0).normal(size=20)
+    ours = mg.astype(tensor(numpy.float32(start)), half)
+    ours.requires_grad = True
+    theirs = torch.tensor(start).to(getattr(torch, half)).float().requires_grad_()
+    optimizer: Optimizer = {"SGD": SGD, "Adam": Adam, "AdamW": AdamW}[name]([ours], **options)
+    peer = getattr(torch.optim, name)([theirs], **options)
+    for step in range(20):
+        g = torch.tensor(numpy.random.default_rng(step).normal(size=20) * 1e-4).to(getattr(torch, half)).float()
+        ours.grad = mg.astype(tensor(g.numpy()), half)
+        optimizer.step()
+        theirs.grad = g
+        peer.step()
+        with torch.no_grad():
+            theirs.copy_(theirs.to(getattr(torch, half)))
+        ulp = 2.0**-10 if half == "float16" else 2.0**-7
+        assert_allclose(value(mg.astype(ours, "float32")), theirs.detach().numpy(), rtol=ulp, atol=1e-6)
