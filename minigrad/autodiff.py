@@ -282,8 +282,12 @@ class Primitive(Generic[P]):
             if not options.keys() <= self.keywords:
                 args = self._by_position(args, options)  # type: ignore[assignment]
             for name, value in options.items():
-                if type(value) is Tensor:  # without a gradient: those that have one are positional
+                if type(value) is Tensor:
+                    if value._node is not None and _recording.get():
+                        raise TypeError(f"{self}: option {name} has no gradient; detach() the Tensor that requires one")
                     options[name] = mg.positive(value)._data
+                elif NAMESPACES.get(type(value)) is SCALAR:
+                    options[name] = value.item()  # type: ignore[attr-defined]
         xp = None
         raw: list[Any] = []
         needs_grad = 0  # one bit for each argument
@@ -309,7 +313,10 @@ class Primitive(Generic[P]):
         try:
             out = self.forward(xp, *raw, **options)
         except Exception as error:
-            raise self._explain(error, args, options) from error
+            explained = self._explain(error, args, options)
+            if explained is error:
+                raise
+            raise explained from error
 
         kept = None
         if type(out) is Kept:
@@ -432,9 +439,11 @@ class Primitive(Generic[P]):
                 return (*args, *[options.pop(name) if name in options else self.defaults[name] for name in moved])
         raise self._explain(TypeError("wrong arguments"), args, options)
 
+    def _named(self, args: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
+        return zip(itertools.chain(self.names, itertools.repeat(self.variadic)), args, strict=False)
+
     def _given(self, args: Iterable[Any]) -> str:
-        names = itertools.chain(self.names, itertools.repeat(self.variadic))
-        return ", ".join(f"{name}: {_describe(x)}" for name, x in zip(names, args, strict=False))
+        return ", ".join(f"{name}: {_describe(x)}" for name, x in self._named(args))
 
     def _explain(self, error: Exception, args: Any, options: Any) -> Exception:
         """The library's complaint about a call, as one that names the operation and what it was given."""
@@ -443,18 +452,24 @@ class Primitive(Generic[P]):
         except TypeError as wrong_call:
             return TypeError(f"{self}: {wrong_call}")
         message = str(error) or type(error).__name__
+        kinds = (IndexError, TypeError, ValueError, OverflowError, MemoryError, RuntimeError)
+        kind: type[Exception] | None = next((kind for kind in kinds if isinstance(error, kind)), None)
+        if isinstance(error, AttributeError) and hasattr(Tensor, error.name or ""):
+            for name, x in self._named(args):
+                if x is error.obj:  # it was taken for an array
+                    kind, message = TypeError, f"expected a Tensor or an array for {name}, got {type(x).__name__}"
+                    break
+        if kind is None or isinstance(error, NotImplementedError | RecursionError):
+            return error  # a bug in the function, not a wrong call
         if message.startswith(f"{self}: "):
             if "(given " in message:
                 return error
             message = message.removeprefix(f"{self}: ")  # NumPy's matmul says its name as well
         lines = message.strip().splitlines()
-        kinds: tuple[type[Exception], ...] = (IndexError, TypeError, ValueError, OverflowError, MemoryError)
-        kind = next((kind for kind in kinds if isinstance(error, kind)), RuntimeError)
         shapes = [tuple(x.shape) for x in args if hasattr(x, "shape")]
-        about_shapes = (
-            kind is RuntimeError or "broadcast" in message
-        )  # PyTorch's class and JAX's; NumPy's is ValueError
-        if about_shapes and len(shapes) > 1 and not _broadcast(shapes):
+        # NumPy's class for shapes that do not fit; PyTorch's is RuntimeError, JAX's can be TypeError.
+        words = ("shape", "size") if kind is RuntimeError else ("broadcast",)
+        if any(word in message for word in words) and len(shapes) > 1 and not _broadcast(shapes):
             kind = ValueError
         extra = "".join(f", {name}={value!r}" for name, value in options.items())
         return kind(f"{self}: {lines[0]} (given {self._given(args)}{extra})")

@@ -105,6 +105,7 @@ SCALAR = object()  # stands for the namespace of NumPy's scalars, which act as P
 
 NAMESPACES: dict[type, Namespace] = {
     numpy.ndarray: NUMPY,
+    **dict.fromkeys(numpy.sctypeDict.values(), SCALAR),
     **dict.fromkeys((bool, int, float, complex, type(None), tuple, list, slice, str, type, type(Ellipsis)), None),
 }
 """The namespace of each type seen so far, None for what is no array. `namespace_of` fills it."""
@@ -336,6 +337,20 @@ def read_only(x: Array) -> Array:
         x = x.view()
         x.flags.writeable = False
     return x
+
+
+def as_index(i: Array) -> Array:
+    """Integers to index with, as int64, and a NumPy scalar as Python's; anything else (a mask) as it is.
+
+    PyTorch takes uint8 for a mask and refuses other dtypes, and arithmetic in a small one, as ``i % n``, overflows.
+    """
+    if dtype_name(i.dtype) not in _INTEGERS:
+        return i
+    xp = namespace_of(i)
+    return i.item() if xp is None else xp.astype(i, xp.int64, copy=False)
+
+
+_INTEGERS = {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 
 
 def _forwards(x: Array, key: Any) -> tuple[Any, tuple[int, ...]]:

@@ -25,6 +25,7 @@ def raw_key(x: Array, key: Any) -> Any:
     if type(key) in (int, slice):
         return key if len(x.shape) == 1 else (key, ...)
     items = [item._data if type(item) is Tensor else item for item in (key if isinstance(key, tuple) else (key,))]
+    items = [backend.as_index(item) if hasattr(item, "dtype") else item for item in items]
     axes = 0
     for item in items:
         if type(item) in (int, slice):
@@ -94,7 +95,7 @@ setitem.example((4, 3), (slice(None, None, 2), 1), (2,))
 @primitive
 def take(xp: Any, x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
     """The elements of x at ``indices`` along ``axis`` (optional where x has one axis)."""
-    return xp.take(x, indices, axis=_only_axis(x, axis))
+    return xp.take(x, backend.as_index(indices), axis=_only_axis(x, axis))
 
 
 def _only_axis(x: Array, axis: int | None) -> int:
@@ -107,12 +108,13 @@ def _only_axis(x: Array, axis: int | None) -> int:
 def add_along(xp: Any, g: Array, indices: Array, shape: tuple[int, ...], axis: int, /) -> Array:
     """Zeros of ``shape`` with the slices of g along ``axis`` added at ``indices``: the gradient of `take`."""
     zeros = xp.zeros(shape, dtype=g.dtype, device=backend.device_of(g))
+    indices = backend.as_index(indices)
     total = backend.add_along(_in_float32(xp, zeros), axis % len(shape), indices, _in_float32(xp, g))
     return _narrow(xp, total, g)
 
 
 take.vjp(x=lambda g, xp, x_shape, indices, axis: add_along.raw(xp)(g, indices, tuple(x_shape), axis or 0))
-add_along.vjp(g=lambda g, xp, indices, axis: xp.take(g, indices, axis=axis))
+add_along.vjp(g=lambda g, xp, indices, axis: take.raw(xp)(g, indices, axis=axis))
 take.example((4, 3), lambda: asarray([2, 0, 2]), axis=0)
 take.example((3,), lambda: asarray([2, 0, 2]))
 add_along.example((3, 2), lambda: asarray([2, 0, 2]), [4, 2], 0)
@@ -121,7 +123,7 @@ add_along.example((3, 2), lambda: asarray([2, 0, 2]), [4, 2], 0)
 @primitive
 def take_along_axis(xp: Any, x: Array, indices: Array, /, *, axis: int = -1) -> Array:
     """``x[…, indices[…, i, …], …]``: one index for each element of the result, along ``axis``."""
-    return xp.take_along_axis(x, indices, axis=axis)
+    return xp.take_along_axis(x, backend.as_index(indices), axis=axis)
 
 
 @primitive
@@ -129,7 +131,7 @@ def put_along_axis(xp: Any, g: Array, indices: Array, shape: tuple[int, ...], ax
     """Zeros of ``shape`` with g added at ``indices`` along ``axis``: the gradient of `take_along_axis`."""
     zeros = xp.zeros(shape, dtype=g.dtype, device=backend.device_of(g))
     axis = axis % len(shape)
-    indices = xp.broadcast_to(indices, g.shape)
+    indices = xp.broadcast_to(backend.as_index(indices), g.shape)
     key = []
     for i, n in enumerate(g.shape):
         along = xp.reshape(xp.arange(n, device=backend.device_of(g)), (-1,) + (1,) * (len(shape) - 1 - i))
@@ -144,6 +146,6 @@ def _put_along_axis(g: Array, xp: Any, x_shape: tuple[int, ...], indices: Array,
 
 
 take_along_axis.vjp(x=_put_along_axis)
-put_along_axis.vjp(g=lambda g, xp, indices, axis: xp.take_along_axis(g, indices, axis=axis))
+put_along_axis.vjp(g=lambda g, xp, indices, axis: take_along_axis.raw(xp)(g, indices, axis=axis))
 take_along_axis.example((2, 3), lambda: asarray([[2, 0, 2, 1], [1, 1, 0, 0]]))
 put_along_axis.example((2, 4), lambda: asarray([[2, 0, 2, 1], [1, 1, 0, 0]]), [2, 3], -1)

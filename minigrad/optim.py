@@ -1,8 +1,9 @@
 """optim: how parameters follow their gradients. SGD, Adam and AdamW, gradient clipping, a learning-rate schedule.
 
-PyTorch's names and formulas. An update makes a new array and hands it to ``parameter.data``: a graph, a view or
-anything else that holds the old array is not disturbed. Only the moments, which nobody else can hold, are changed in
-place. Nothing here looks at values, so a step never waits for a GPU.
+PyTorch's names and formulas; for float16 and bfloat16 parameters computed, and remembered, in float32. An update makes
+a new array and hands it to ``parameter.data``: a graph, a view or anything else that holds the old array is not
+disturbed. Only the moments, which nobody else can hold, are changed in place. Nothing here looks at values, so a step
+never waits for a GPU.
 
 >>> import minigrad as mg
 >>> w = mg.Tensor([1.0, -2.0], requires_grad=True)
@@ -19,13 +20,16 @@ True
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
 import minigrad as mg
 
 from . import backend
 from .backend import Array, describe, namespace_of
+from .statistical import _in_float32
 from .tensor import Tensor
 
 Group = dict[str, Any]  #: parameters that share hyperparameters: ``{"params": [Tensor, …], "lr": …, …}``
@@ -37,6 +41,8 @@ class Optimizer:
     ``param_groups`` is a list of dicts that hold ``params`` and the hyperparameters, which may be changed between
     steps; ``state`` maps each parameter that has been updated to a dict of its own.
     """
+
+    _remembers: tuple[str, ...] = ()  # the names in that dict
 
     def __init__(self, params: Iterable[Tensor] | Iterable[Group], **defaults: Any) -> None:
         if type(params) is Tensor:
@@ -72,25 +78,32 @@ class Optimizer:
                 raise ValueError(f"{self._name}: a parameter ({describe(p._data)}) was given twice")
             seen.add(id(p))
         full = {**defaults, **group, "params": params}
-        self._check_options(full)
+        self._options(full)
         self.param_groups.append(full)
 
-    def _check_options(self, group: Group) -> None:
-        for name in ("lr", "weight_decay", "momentum", "eps"):
-            if name in group and not group[name] >= 0:
-                raise ValueError(f"{self._name}: expected {name} >= 0, got {group[name]!r}")
+    def _options(self, group: Group) -> dict[str, Any]:
+        """The hyperparameters of a group as Python floats, which change no dtype; an error for what is none."""
+        options = {name: value for name, value in group.items() if name in ("lr", "weight_decay", "momentum", "eps")}
+        for name, value in options.items():
+            options[name] = _number(self._name, name, value)
+            if options[name] == math.inf:
+                raise ValueError(f"{self._name}: expected a finite {name}, got {value!r}")
+        return options
 
-    def _update(self, p: Array, g: Array, state: dict[str, Any], group: Group) -> Array:
+    def _update(self, p: Array, g: Array, state: dict[str, Any], options: dict[str, Any]) -> Array:
         """The new value of a parameter ``p`` with gradient ``g``: an array that nobody else holds."""
         raise NotImplementedError
 
     def step(self) -> None:
         """Update every parameter that has a gradient; one whose ``.grad`` is None stays as it is."""
-        for group in self.param_groups:
+        options = [self._options(group) for group in self.param_groups]  # before anything is changed
+        for group, chosen in zip(self.param_groups, options, strict=True):
             for p in group["params"]:
                 if p.grad is not None:
-                    new = self._update(p._data, p.grad._data, self.state.setdefault(p, {}), group)
-                    p.data = namespace_of(p._data).asarray(new)  # NumPy scalars for ()
+                    xp: Any = namespace_of(p._data)
+                    wide, g = _in_float32(xp, p._data), _in_float32(xp, p.grad._data)
+                    new = self._update(wide, g, self.state.setdefault(p, {}), chosen)
+                    p.data = xp.asarray(new, dtype=p.dtype)  # NumPy gives a scalar for ()
 
     def zero_grad(self) -> None:
         """Forget the gradients: ``.grad`` of every parameter becomes None."""
@@ -109,17 +122,27 @@ class Optimizer:
                 number[p]: {name: value if isinstance(value, int) else Tensor(value) for name, value in state.items()}
                 for p, state in self.state.items()
             },
-            "param_groups": [{**group, "params": [number[p] for p in group["params"]]} for group in self.param_groups],
+            "param_groups": [
+                {**group, **self._options(group), "params": [number[p] for p in group["params"]]}
+                for group in self.param_groups
+            ],
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from where ``state_dict()`` was called, on an optimizer of the same parameters in the same groups.
 
         The moments may be Tensors or arrays of any library, NumPy's from a file too; they are copied to the
-        parameter's. Raises ValueError, and changes nothing, where they don't belong to these parameters.
+        parameter's. Raises ValueError or TypeError, and changes nothing, where something is missing, is no such
+        value or doesn't belong to these parameters.
         """
-        groups = state_dict["param_groups"]
-        sizes, expected = [[len(g["params"]) for g in given] for given in (groups, self.param_groups)]
+        try:
+            states = {int(i): dict(values) for i, values in state_dict["state"].items()}  # JSON made strings of numbers
+            groups = state_dict["param_groups"]
+            sizes, expected = [[len(g["params"]) for g in given] for given in (groups, self.param_groups)]
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise ValueError(
+                f"{self._name}: expected a dict with 'state' and 'param_groups', as state_dict() gives"
+            ) from None
         if sizes != expected:
             raise ValueError(
                 f"{self._name}: expected the state of groups of {expected} parameters, got groups of {sizes}"
@@ -128,27 +151,41 @@ class Optimizer:
         for new, group in zip(groups, self.param_groups, strict=True):
             if new.keys() != group.keys():
                 raise ValueError(f"{self._name}: expected groups with {', '.join(group)}, got {', '.join(new)}")
+            self._options(new)
         loaded = {}
-        for key, values in state_dict["state"].items():
-            i = int(key)  # JSON has made a string of it
+        for i, values in states.items():
             if not 0 <= i < len(params):
                 raise ValueError(f"{self._name}: got the state of parameter {i}, but there are {len(params)}")
+            if values and values.keys() != set(self._remembers):
+                names = ", ".join(self._remembers)
+                raise ValueError(f"{self._name}: expected {names} of parameter {i}, got {', '.join(values)}")
             loaded[params[i]] = {
-                name: value if isinstance(value, int) else self._copy_like(f"{name} of parameter {i}", value, params[i])
+                name: self._loaded(f"{self._name}: {name} of parameter {i}", name, value, params[i])
                 for name, value in values.items()
             }
         self.state = loaded
         for new, group in zip(groups, self.param_groups, strict=True):
             group.update({name: value for name, value in new.items() if name != "params"})
 
-    def _copy_like(self, what: str, value: Any, p: Tensor) -> Array:
-        """A copy of ``value`` in the library and on the device of ``p``, of whose shape and dtype it has to be."""
+    def _loaded(self, what: str, name: str, value: Any, p: Tensor) -> Any:
+        """The number of steps, or a moment: a copy of ``value`` where ``p`` lives, of whose shape it has to be."""
+        if name == "step":
+            try:
+                step = operator.index(value)
+            except TypeError:
+                step = -1
+            if step < 0:
+                raise ValueError(f"{what}: expected a whole number >= 0, got {value!r:.80}")
+            return step
         raw = value._data if type(value) is Tensor else value
-        xp = namespace_of(p._data)
+        xp: Any = namespace_of(p._data)
+        like = _in_float32(xp, p._data)
+        if not hasattr(raw, "dtype"):
+            raise ValueError(f"{what}: expected {describe(like)}, got {raw!r:.80}")
         if namespace_of(raw) is not xp:
             raw = backend.to_numpy(raw)
-        if tuple(raw.shape) != p.shape or backend.dtype_name(raw.dtype) != backend.dtype_name(p.dtype):
-            raise ValueError(f"{self._name}: {what}: expected {describe(p._data)}, got {describe(raw)}")
+        if tuple(raw.shape) != p.shape or backend.dtype_name(raw.dtype) != backend.dtype_name(like.dtype):
+            raise ValueError(f"{what}: expected {describe(like)}, got {describe(raw)}")
         return xp.asarray(raw, device=p.device, copy=True)
 
     def _parameters(self) -> list[Tensor]:
@@ -174,7 +211,9 @@ class SGD(Optimizer):
     Raises
     ------
     ValueError
-        No parameter, one given twice or without ``requires_grad``; a negative option.
+        No parameter, one given twice or without ``requires_grad``; an option that is negative or not finite.
+    TypeError
+        An option that is no number.
 
     Examples
     --------
@@ -186,6 +225,8 @@ class SGD(Optimizer):
     Tensor([0., 0.], dtype=float64, backend=numpy, device=cpu)
     """
 
+    _remembers = ("momentum_buffer",)
+
     def __init__(
         self,
         params: Iterable[Tensor] | Iterable[Group],
@@ -195,18 +236,18 @@ class SGD(Optimizer):
     ) -> None:
         super().__init__(params, lr=lr, momentum=momentum, weight_decay=weight_decay)
 
-    def _update(self, p: Array, g: Array, state: dict[str, Any], group: Group) -> Array:
-        if group["weight_decay"]:
-            g = g + group["weight_decay"] * p
-        if group["momentum"]:
+    def _update(self, p: Array, g: Array, state: dict[str, Any], options: dict[str, Any]) -> Array:
+        if options["weight_decay"]:
+            g = g + options["weight_decay"] * p
+        if options["momentum"]:
             if "momentum_buffer" in state:
                 b = state["momentum_buffer"]
-                b *= group["momentum"]
+                b *= options["momentum"]
                 b += g
             else:
                 b = namespace_of(p).asarray(g, copy=True)
             g = state["momentum_buffer"] = b
-        new = -group["lr"] * g
+        new = -options["lr"] * g
         new += p
         return new
 
@@ -232,9 +273,10 @@ class Adam(Optimizer):
     Raises
     ------
     ValueError
-        No parameter, one given twice or without ``requires_grad``; a negative option, a β outside of [0, 1).
+        No parameter, one given twice or without ``requires_grad``; an option that is negative or not finite, a β
+        outside of [0, 1).
     TypeError
-        A complex parameter.
+        A complex parameter; an option that is no number.
 
     Examples
     --------
@@ -246,6 +288,7 @@ class Adam(Optimizer):
     Tensor([ 0.5, -1.5], dtype=float64, backend=numpy, device=cpu)
     """
 
+    _remembers = ("step", "exp_avg", "exp_avg_sq")
     _decoupled = False
 
     def __init__(
@@ -258,17 +301,19 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
-    def _check_options(self, group: Group) -> None:
-        super()._check_options(group)
-        if len(group["betas"]) != 2 or not all(0 <= beta < 1 for beta in group["betas"]):
-            raise ValueError(f"{self._name}: expected two betas in [0, 1), got {group['betas']!r}")
-        for p in group["params"]:
+        for p in self._parameters():
             if mg.isdtype(p.dtype, "complex floating"):
                 raise TypeError(f"{self._name}: expected real parameters, got {describe(p._data)}")
 
-    def _update(self, p: Array, g: Array, state: dict[str, Any], group: Group) -> Array:
+    def _options(self, group: Group) -> dict[str, Any]:
+        betas = group["betas"]
+        if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(map(_is_beta, betas)):
+            raise ValueError(f"{self._name}: expected two betas in [0, 1), got {betas!r:.80}")
+        return {**super()._options(group), "betas": tuple(map(float, betas))}
+
+    def _update(self, p: Array, g: Array, state: dict[str, Any], options: dict[str, Any]) -> Array:
         xp: Any = namespace_of(p)
-        lr, (beta1, beta2), decay = group["lr"], group["betas"], group["weight_decay"]
+        lr, (beta1, beta2), decay = options["lr"], options["betas"], options["weight_decay"]
         if decay and not self._decoupled:
             g = g + decay * p
         if not state:
@@ -285,7 +330,7 @@ class Adam(Optimizer):
 
         size = xp.sqrt(v)
         size /= math.sqrt(1 - beta2**t)
-        size += group["eps"]
+        size += options["eps"]
         new = m / size
         new *= -lr / (1 - beta1**t)
         new += (1 - lr * decay) * p if decay and self._decoupled else p
@@ -321,6 +366,19 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, weight_decay)
 
 
+def _number(owner: str, name: str, value: Any) -> float:
+    if not isinstance(value, Real):
+        raise TypeError(f"{owner}: expected {name} as a number, got {type(value).__name__}")
+    number = float(value)
+    if not number >= 0:
+        raise ValueError(f"{owner}: expected {name} >= 0, got {value!r}")
+    return number
+
+
+def _is_beta(value: Any) -> bool:
+    return isinstance(value, Real) and 0 <= float(value) < 1
+
+
 def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> Tensor:
     """Scale all gradients by one factor, so that their common norm is at most ``max_norm``; return the norm before.
 
@@ -338,12 +396,15 @@ def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> T
     >>> w.grad
     Tensor([0.59999994, 0.79999992], dtype=float64, backend=numpy, device=cpu)
     """
-    if not max_norm >= 0:
-        raise ValueError(f"clip_grad_norm_: expected max_norm >= 0, got {max_norm!r}")
+    max_norm = _number("clip_grad_norm_", "max_norm", max_norm)
     params = [p for p in ([parameters] if type(parameters) is Tensor else parameters) if p.grad is not None]
     if not params:
         return mg.zeros(())
     xp: Any = namespace_of(params[0]._data)
+    for p in params:
+        if namespace_of(p._data) is not xp:
+            given = f"{describe(params[0]._data)}, {describe(p._data)}"
+            raise TypeError(f"clip_grad_norm_: parameters of two libraries have no common norm: {given}")
     norm = xp.sqrt(sum(_sum_of_squares(xp, p.grad._data) for p in params))  # type: ignore[union-attr]
     factor = xp.clip(max_norm / (norm + 1e-6), 0.0, 1.0)
     for p in params:
@@ -355,8 +416,7 @@ def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> T
 def _sum_of_squares(xp: Any, g: Array) -> Array:
     if mg.isdtype(g.dtype, "complex floating"):
         return xp.sum(xp.real(g * xp.conj(g)))
-    if backend.dtype_name(g.dtype) in ("float16", "bfloat16"):
-        g = xp.astype(g, xp.float32)
+    g = _in_float32(xp, g)
     return xp.sum(g * g)
 
 
@@ -381,6 +441,8 @@ def warmup_cosine(step: int, *, lr: float, warmup_steps: int, total_steps: int, 
         raise ValueError(
             f"warmup_cosine: expected 0 <= warmup_steps <= total_steps, got {warmup_steps} and {total_steps}"
         )
+    if not step >= 0:
+        raise ValueError(f"warmup_cosine: expected step >= 0, got {step}")
     if step < warmup_steps:
         return lr * (step + 1) / (warmup_steps + 1)
     if step >= total_steps:

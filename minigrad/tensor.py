@@ -182,9 +182,11 @@ class Tensor:
         if not self.is_leaf or self._node is None:
             raise RuntimeError(f"grad: only a leaf that requires a gradient has one; this is {self!r}")
         if value is not None and (
-            type(value) is not Tensor or value.shape != self.shape or value.backend != self.backend
+            type(value) is not Tensor
+            or (value.shape, value.backend, value.dtype) != (self.shape, self.backend, self.dtype)
         ):
-            raise ValueError(f"grad: expected a Tensor like {describe(self._data)}, got {value!r}")
+            given = describe(value._data) if type(value) is Tensor else type(value).__name__
+            raise ValueError(f"grad: expected a Tensor like {describe(self._data)}, got {given}")
         self._node.grad = value
 
     @property

@@ -6,6 +6,7 @@ import numpy
 import pytest
 from checks import tensor, value
 
+import attention.functional as F
 import minigrad as mg
 from minigrad import backend
 
@@ -64,6 +65,34 @@ def test_a_negative_base_has_no_derivative_by_its_exponent():
 def test_numpy_scalars_act_as_python_scalars():
     assert float(mg.grad(mg.grad(lambda x: x ** numpy.int64(3)))(2.0)) == 12.0
     assert (tensor(numpy.float32([1])) * numpy.float64(2)).dtype == tensor(numpy.float32([1])).dtype
+
+
+@pytest.mark.parametrize("kind", [numpy.float64, numpy.float32])
+def test_numpy_scalars_as_options_act_as_python_scalars(kind):
+    x, i = tensor(numpy.float32([[1, 2], [3, 5]])), tensor([1, 0])
+    half, no, zero = kind(0.5), numpy.bool_(False), numpy.int64(0)
+    calls = [
+        lambda half, no, zero: mg.sum(x, axis=zero, keepdims=no),
+        lambda half, no, zero: F.dropout(x, half, generator=mg.random.Generator(0)),
+        lambda half, no, zero: F.layer_norm(x, eps=half),
+        lambda half, no, zero: F.cross_entropy(x, i, label_smoothing=half, ignore_index=zero),
+        lambda half, no, zero: F.scaled_dot_product_attention(x, x, x, scale=half, is_causal=no),
+        lambda half, no, zero: F.scaled_dot_product_attention(x, x, x, None, half, generator=mg.random.Generator(0)),
+    ]
+    for call in calls:
+        found, expected = call(half, no, zero), call(0.5, False, 0)
+        assert found.dtype == expected.dtype == x.dtype
+        assert found.tolist() == expected.tolist()
+
+
+def test_a_tensor_as_an_option_has_to_be_without_a_gradient():
+    x, eps = leaf([1.0, 2.0]), tensor(0.5)
+    assert F.layer_norm(x, eps=eps).tolist() == pytest.approx(F.layer_norm(x, eps=0.5).tolist(), rel=1e-15)
+    eps.requires_grad = True
+    with mg.no_grad():  # nothing is lost
+        F.layer_norm(x, eps=eps)
+    with pytest.raises(TypeError, match="layer_norm: option eps"):
+        F.layer_norm(x.detach(), eps=eps)
 
 
 def test_a_product_over_no_numbers():

@@ -7,6 +7,7 @@ import numpy
 import pytest
 from checks import tensor
 
+import attention.functional as F
 import minigrad as mg
 from minigrad import backend, primitive, use_backend
 
@@ -146,6 +147,22 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "too many arguments": (lambda: mg.exp(leaf(2), leaf(2)), TypeError, "^exp: too many positional arguments"),
     "no array at all": (lambda: mg.add(1.0, 2.0), TypeError, "^add: expected a Tensor or an array .*x1: 1.0, x2: 2.0"),
     "a text": (lambda: mg.exp("text"), TypeError, "^exp: expected a Tensor or an array .*x: 'text'"),
+    "a list for an array": (
+        lambda: F.linear([1.0, 2.0], leaf(2, 3)), TypeError,
+        r"^linear: expected a Tensor or an array for x, got list \(given x: \[1.0, 2.0\], weight: float64 \(2, 3\)",
+    ),
+    "None for an array": (
+        lambda: F.layer_norm(None, leaf(2)), TypeError,
+        "^layer_norm: expected a Tensor or an array for x, got NoneType",
+    ),
+    "a number for an array": (
+        lambda: F.embedding(integers(), 2.0), TypeError,
+        "^embedding: expected a Tensor or an array for weight, got float",
+    ),
+    "an option that requires a gradient": (
+        lambda: F.layer_norm(leaf(2), eps=leaf()), TypeError,
+        r"^layer_norm: option eps has no gradient; detach\(\) the Tensor that requires one$",
+    ),
     "a rule for no argument": (
         lambda: without_rules.vjp(y=lambda g: g), TypeError,
         "^without_rules.vjp: no argument 'y'; the arguments are x$",
@@ -188,6 +205,36 @@ def test_the_library_s_own_error_is_the_cause() -> None:
     with pytest.raises(ValueError, match=r"^add: ") as caught:
         leaf(2) + leaf(3)
     assert caught.value.__cause__ is not None
+
+
+@primitive
+def failing(xp: Any, x1: Any, x2: Any, /, *, error: Any) -> Any:
+    raise error
+
+
+@pytest.mark.parametrize("kind", [
+    NameError, AttributeError, ZeroDivisionError, KeyError, NotImplementedError, RecursionError, AssertionError,
+])  # fmt: skip
+def test_a_bug_in_a_function_is_no_mistake_in_the_call(kind: type[Exception]) -> None:
+    """Its error comes out as it is, also where the shapes do not broadcast."""
+    error = kind("a bug")
+    with pytest.raises(kind) as caught:
+        failing(leaf(2), leaf(3), error=error)
+    assert caught.value is error
+    with pytest.raises(AttributeError, match=r"^'NoneType' object has no attribute 'nothing'$"):
+        with_a_bug(leaf(2), None)
+
+
+@primitive
+def with_a_bug(xp: Any, x1: Any, x2: Any, /) -> Any:
+    return x2.nothing
+
+
+def test_an_error_about_shapes_is_a_value_error_others_keep_their_class() -> None:
+    for said, kind in (("mat1 and mat2 shapes cannot be multiplied", ValueError), ("out of resources", RuntimeError)):
+        with pytest.raises(kind, match=rf"^failing: {said} \(given x1: float64 \(2,\)") as caught:
+            failing(leaf(2), leaf(3), error=RuntimeError(said))
+        assert type(caught.value) is kind
 
 
 def test_a_failed_call_changes_nothing() -> None:

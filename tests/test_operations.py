@@ -598,6 +598,58 @@ def test_take_of_many_repeated_rows() -> None:
     check(lambda x: mg.take(x, tensor(rows), axis=0), lambda x: numpy.take(x, rows, axis=0), table)
 
 
+INDEX_DTYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "uint64"]
+
+
+@pytest.mark.parametrize("dtype", INDEX_DTYPES)
+def test_indices_of_any_integer_dtype(dtype: str) -> None:
+    """300 rows are more than the small dtypes can count, 40 indices as many as NumPy's fast path asks for."""
+    rng = numpy.random.default_rng(0)
+    table = rng.normal(size=(300, 2))
+    rows = rng.integers(0, 100, size=40)
+    i = tensor(rows.astype(dtype))
+    check(lambda x: mg.take(x, i, axis=0), lambda x: x[rows], table)
+    check(lambda x: mg.take(mg.matrix_transpose(x), i, axis=1), lambda x: x.T[:, rows], table)
+    check(lambda x: x[i, tensor(rows.astype(dtype) % 2)], lambda x: x[rows, rows % 2], table)
+    along = numpy.stack([rows, rows[::-1]], axis=1)
+    check(
+        lambda x: mg.take_along_axis(x, tensor(along.astype(dtype)), axis=0),
+        lambda x: numpy.take_along_axis(x, along, axis=0),
+        table,
+    )
+
+
+@pytest.mark.skipif(BACKEND == "array_api_strict", reason="assignment at integer arrays is beyond the standard")
+@pytest.mark.parametrize("dtype", INDEX_DTYPES)
+def test_assignment_at_indices_of_any_integer_dtype(dtype: str) -> None:
+    i = tensor(numpy.array([1, 0, 2], dtype))
+
+    def assigned(x: mg.Tensor, v: mg.Tensor) -> mg.Tensor:
+        y = mg.positive(x)
+        y[i] = v
+        return y
+
+    check(assigned, lambda x, v: numpy.concatenate([v[[1, 0, 2]], x[3:]]), numpy.ones(300), numpy.array([2.0, 3, 4]))
+    plain = mg.zeros(300)
+    plain[i] = 1.0  # outside of a graph
+    assert value(mg.sum(plain)) == 3
+
+
+@pytest.mark.parametrize("dtype", INDEX_DTYPES)
+def test_second_derivatives_at_indices_of_any_integer_dtype(dtype: str) -> None:
+    i = tensor(numpy.array([2, 0, 2], dtype))
+    for choose in (mg.take, mg.take_along_axis, lambda x, i: x[i]):
+        slope = mg.grad(lambda x, choose=choose: mg.sum(choose(x, i) ** 3))
+        found = mg.grad(lambda x, slope=slope: mg.sum(slope(x)))(tensor([1.0, 2.0, 3.0]))
+        assert_allclose(value(found), [6, 0, 36], rtol=1e-12)
+
+
+def test_numpy_integers_as_indices() -> None:
+    a = numpy.arange(6.0).reshape(2, 3)
+    for key in (numpy.int64(1), numpy.uint8(1), (numpy.int32(1), slice(None)), (numpy.int8(1), numpy.int64(2))):
+        check(lambda x, key=key: x[key], lambda x, key=key: x[key], a)
+
+
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_take_along_axis(axis: int) -> None:
     a = numbers(0, (4, 3), -1, 1)

@@ -99,6 +99,21 @@ def test_it_learns_and_keeps_shapes_and_dtypes(make: Any, dtype: Any) -> None:
     assert_allclose(value(w), value(target), atol=0.2)
 
 
+def test_half_precision_is_computed_in_float32() -> None:
+    """Adam's epsilon is 0 in float16, where a gradient of 0 would give 0/0 and 1e-4, whose square is 0, infinity."""
+    if not hasattr(backend.current().xp, "float16"):
+        pytest.skip(f"{mg.get_backend()} has no float16")
+    for optimizer, expected in (
+        (AdamW, [1 - 1e-5, 2 - 2e-5 - 1e-3]),  # a step of lr, and the decay
+        (SGD, [1.0 - 1e-5, 2 - 2e-5 - 1e-7]),
+    ):
+        w = tensor(numpy.array([1, 2], numpy.float16), requires_grad=True)
+        w.grad = tensor(numpy.array([0, 1e-4], numpy.float16))
+        optimizer([w], lr=1e-3, weight_decay=1e-2).step()
+        assert backend.dtype_name(w.dtype) == "float16"
+        assert_array_equal(value(w), numpy.float16(expected))
+
+
 # ------------------------------------------------------------------------------------------------ groups
 
 
@@ -127,6 +142,41 @@ def test_a_parameter_without_a_gradient_stays() -> None:
 def test_parameters_may_come_from_a_generator() -> None:
     params = parameters()
     assert len(SGD(p for p in params).param_groups[0]["params"]) == 3
+
+
+@pytest.mark.parametrize("kind", [numpy.float32, numpy.float64])
+@pytest.mark.parametrize("make", [SGD, Adam, AdamW])
+def test_numpy_scalars_are_hyperparameters_like_any_number(make: Any, kind: Any) -> None:
+    """They change no dtype, whether given at first or between steps, and a saved group is plain data."""
+    one, two = (tensor(numpy.float32([1, 2]), requires_grad=True) for _ in range(2))
+    extra = {"momentum": 0.5} if make is SGD else {"betas": (0.5, 0.75), "eps": 0.125}
+    arrays = {name: tuple(map(kind, v)) if name == "betas" else kind(v) for name, v in extra.items()}
+    plain, ours = make([one], lr=0.5, **extra), make([two], lr=kind(0.5), **arrays)
+    for decay in (0.0, 0.25):
+        plain.param_groups[0]["weight_decay"], ours.param_groups[0]["weight_decay"] = decay, kind(decay)
+        for p, optimizer, number in ((one, plain, float), (two, ours, kind)):
+            p.grad = tensor(numpy.float32([3, 4]))
+            clip_grad_norm_([p], number(0.5))
+            optimizer.step()
+    assert two.dtype == one.dtype
+    assert_array_equal(value(two), value(one))
+    assert json.dumps(ours.state_dict()["param_groups"]) == json.dumps(plain.state_dict()["param_groups"])
+
+
+def test_a_step_with_a_wrong_option_changes_nothing() -> None:
+    a, b = leaf(), leaf()
+    optimizer = SGD([{"params": a}, {"params": b}], momentum=0.9)
+    for wrong, error, message in (
+        ("a", TypeError, "SGD: expected lr as a number, got str"),
+        (tensor(0.1), TypeError, "SGD: expected lr as a number, got Tensor"),
+        (math.nan, ValueError, "SGD: expected lr >= 0, got nan"),
+    ):
+        a.grad, b.grad = tensor([1.0]), tensor([1.0])
+        optimizer.param_groups[1]["lr"] = wrong
+        with pytest.raises(error, match=f"^{message}$"):
+            optimizer.step()
+        assert_array_equal(value(a), [1])
+        assert not optimizer.state
 
 
 def test_zero_grad() -> None:
@@ -246,6 +296,80 @@ def test_state_of_other_parameters_is_refused() -> None:
     assert_array_equal(value(optimizer.state[params[0]]["exp_avg"]), before)  # nothing was changed
 
 
+def _without(name: str, values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("state", "group", "error", "message"),
+    [
+        (lambda s: _without("exp_avg_sq", s), {}, ValueError,
+         "Adam: expected step, exp_avg, exp_avg_sq of parameter 0, got step, exp_avg$"),
+        (lambda s: _without("step", s), {}, ValueError, "Adam: expected step, .* of parameter 0, got exp_avg, exp_av"),
+        (lambda s: {**s, "more": 1}, {}, ValueError, "Adam: expected step, .* of parameter 0, got .*, more$"),
+        (lambda s: {**s, "step": -1}, {}, ValueError, "Adam: step of parameter 0: expected a whole .*, got -1"),
+        (lambda s: {**s, "step": 1.5}, {}, ValueError, "Adam: step of parameter 0: expected a whole .*, got 1.5"),
+        (lambda s: {**s, "exp_avg": 1}, {}, ValueError, r"Adam: exp_avg of parameter 0: expected float64 .*, got 1"),
+        (lambda s: 5, {}, ValueError, "Adam: expected a dict with 'state' and 'param_groups', as state_dict"),
+        (lambda s: s, {"lr": -5}, ValueError, "Adam: expected lr >= 0, got -5"),
+        (lambda s: s, {"lr": "a"}, TypeError, "Adam: expected lr as a number, got str"),
+        (lambda s: s, {"betas": [2, 3]}, ValueError, r"Adam: expected two betas in \[0, 1\), got \[2, 3\]"),
+    ],
+)  # fmt: skip
+def test_a_damaged_state_is_refused(state: Any, group: dict[str, Any], error: type[Exception], message: str) -> None:
+    params = parameters()
+    optimizer = Adam(params)
+    train(params, optimizer, range(1))
+    before = optimizer.state_dict()
+    damaged = {
+        "state": before["state"] | {0: state(before["state"][0])},
+        "param_groups": [before["param_groups"][0] | group],
+    }
+    with pytest.raises(error, match=f"^{message}") as caught:
+        optimizer.load_state_dict(damaged)
+    assert "\n" not in str(caught.value)
+    after = optimizer.state_dict()
+    assert after["param_groups"] == before["param_groups"]
+    for i, values in before["state"].items():
+        assert after["state"][i]["step"] == values["step"]
+        assert_array_equal(value(after["state"][i]["exp_avg"]), value(values["exp_avg"]))
+
+
+def test_a_state_without_its_parts_is_refused() -> None:
+    for state in ({}, {"state": {}}, {"param_groups": []}, None, {"state": {"a": {}}, "param_groups": []}):
+        with pytest.raises(ValueError, match=r"^SGD: expected a dict with 'state' and 'param_groups'"):
+            SGD(parameters()).load_state_dict(state)  # type: ignore[arg-type]
+    momentum = SGD(parameters(), momentum=0.9)
+    with pytest.raises(ValueError, match=r"^SGD: momentum_buffer of parameter 2: expected float64 \(\) .*, got 3$"):
+        momentum.load_state_dict(momentum.state_dict() | {"state": {2: {"momentum_buffer": 3}}})
+
+
+@pytest.mark.parametrize("step", [numpy.int64(7), numpy.array(7), tensor(7), 7])
+def test_the_number_of_steps_may_be_any_integer(step: Any) -> None:
+    w = leaf()
+    optimizer = Adam([w])
+    state = {"step": step, "exp_avg": numpy.zeros(1), "exp_avg_sq": numpy.zeros(1)}
+    optimizer.load_state_dict(optimizer.state_dict() | {"state": {0: state}})
+    assert optimizer.state_dict()["state"][0]["step"] == 7
+
+
+def test_the_moments_of_half_precision_are_saved_in_float32() -> None:
+    if not hasattr(backend.current().xp, "float16"):
+        pytest.skip(f"{mg.get_backend()} has no float16")
+    one, two = (tensor(numpy.array([1, 2], numpy.float16), requires_grad=True) for _ in range(2))
+    first, second = Adam([one]), Adam([two])
+    one.grad = tensor(numpy.array([1, 1e-4], numpy.float16))
+    first.step()
+    saved = first.state_dict()
+    assert backend.dtype_name(saved["state"][0]["exp_avg_sq"].dtype) == "float32"
+    second.load_state_dict(saved)
+    two.data = one.data
+    for p, optimizer in ((one, first), (two, second)):
+        p.grad = tensor(numpy.array([1, 1e-4], numpy.float16))
+        optimizer.step()
+    assert_array_equal(value(two), value(one))
+
+
 # ------------------------------------------------------------------------------------------------ clipping
 
 
@@ -299,6 +423,15 @@ def test_the_norm_of_half_precision_does_not_overflow() -> None:
     assert_allclose(value(x.grad), [3, 4], rtol=1e-3)
 
 
+def test_clipping_parameters_of_two_libraries() -> None:
+    here = leaf()
+    with mg.use_backend("numpy" if mg.get_backend() != "numpy" else "array_api_strict"):
+        there = mg.Tensor([1.0], requires_grad=True)
+    here.grad, there.grad = here.detach(), there.detach()
+    with pytest.raises(TypeError, match=r"^clip_grad_norm_: parameters of two libraries have no common norm: .*, .*$"):
+        clip_grad_norm_([here, there], 1.0)
+
+
 # ------------------------------------------------------------------------------------------------ the schedule
 
 
@@ -312,6 +445,8 @@ def test_warmup_cosine() -> None:
     assert warmup_cosine(0, lr=1.0, warmup_steps=0, total_steps=0) == 0.0
     with pytest.raises(ValueError, match="expected 0 <= warmup_steps <= total_steps, got 5 and 3"):
         warmup_cosine(0, lr=1.0, warmup_steps=5, total_steps=3)
+    with pytest.raises(ValueError, match=r"^warmup_cosine: expected step >= 0, got -5$"):
+        warmup_cosine(-5, lr=1.0, warmup_steps=0, total_steps=3)
 
 
 # ------------------------------------------------------------------------------------------------ mistakes
@@ -357,6 +492,18 @@ def leaf() -> mg.Tensor:
             "SGD: unknown option 'weigth_decay' in a group; known: lr, momentum, weight_decay",
         ),
         (lambda: Adam([tensor([1j], True)]), TypeError, "Adam: expected real parameters, got complex128"),
+        (lambda: SGD([leaf()], lr=math.inf), ValueError, "SGD: expected a finite lr, got inf"),
+        (lambda: SGD([leaf()], lr="a"), TypeError, "SGD: expected lr as a number, got str"),
+        (
+            lambda: AdamW([leaf()], weight_decay=None),
+            TypeError,
+            "AdamW: expected weight_decay as a number, got NoneType",
+        ),
+        (lambda: Adam([leaf()], lr=tensor(0.1)), TypeError, "Adam: expected lr as a number, got Tensor"),
+        (lambda: Adam([leaf()], betas=0.9), ValueError, r"Adam: expected two betas in \[0, 1\), got 0.9"),
+        (lambda: Adam([leaf()], betas=("a", "b")), ValueError, r"Adam: expected two betas .*, got \('a', 'b'\)"),
+        (lambda: clip_grad_norm_([leaf()], "a"), TypeError, "clip_grad_norm_: expected max_norm as a number, got str"),
+        (lambda: clip_grad_norm_([leaf()], math.nan), ValueError, "clip_grad_norm_: expected max_norm >= 0, got nan"),
         (lambda: clip_grad_norm_([leaf()], -1.0), ValueError, "clip_grad_norm_: expected max_norm >= 0, got -1.0"),
     ],
 )
@@ -414,3 +561,31 @@ def test_as_pytorch(name: str) -> None:
         assert_allclose(norm.item(), peer_norm.item(), rtol=1e-12)
         for p, q in zip(ours, theirs, strict=True):
             assert_allclose(value(p), q.detach().numpy(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_half_precision_as_pytorch_in_float32(name: str, half: str) -> None:
+    """Each step is PyTorch's of a float32 parameter, rounded."""
+    import torch
+
+    if not hasattr(backend.current().xp, half):
+        pytest.skip(f"{mg.get_backend()} has no {half}")
+    options: dict[str, Any] = {"lr": 0.01, "weight_decay": 0.02} | ({"momentum": 0.9} if name == "SGD" else {})
+    start = numpy.random.default_rng(0).normal(size=20)
+    ours = mg.astype(tensor(numpy.float32(start)), half)
+    ours.requires_grad = True
+    theirs = torch.tensor(start).to(getattr(torch, half)).float().requires_grad_()
+    optimizer: Optimizer = {"SGD": SGD, "Adam": Adam, "AdamW": AdamW}[name]([ours], **options)
+    peer = getattr(torch.optim, name)([theirs], **options)
+    for step in range(20):
+        g = torch.tensor(numpy.random.default_rng(step).normal(size=20) * 1e-4).to(getattr(torch, half)).float()
+        ours.grad = mg.astype(tensor(g.numpy()), half)
+        optimizer.step()
+        theirs.grad = g
+        peer.step()
+        with torch.no_grad():
+            theirs.copy_(theirs.to(getattr(torch, half)))
+        ulp = 2.0**-10 if half == "float16" else 2.0**-7
+        assert_allclose(value(mg.astype(ours, "float32")), theirs.detach().numpy(), rtol=ulp, atol=1e-6)

@@ -8,7 +8,7 @@ from typing import Any
 import minigrad as mg
 from minigrad import primitive
 from minigrad.backend import Array, describe
-from minigrad.indexing import add_along
+from minigrad.indexing import add_along, take
 
 from ._numerics import widen
 
@@ -30,7 +30,7 @@ def embedding(xp: Any, indices: Array, weight: Array) -> Array:
         raise TypeError(f"embedding: expected indices of an integer dtype ({given})")
     if len(weight.shape) != 2:
         raise ValueError("expected weight of shape (n, d), a row for each index")
-    y = xp.take(weight, xp.reshape(indices, (math.prod(indices.shape),)), axis=0)
+    y = take.raw(xp)(weight, xp.reshape(indices, (math.prod(indices.shape),)), axis=0)
     return xp.reshape(y, tuple(indices.shape) + tuple(weight.shape[1:]))
 
 

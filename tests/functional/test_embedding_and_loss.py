@@ -34,10 +34,17 @@ def test_repeated_indices_add_up(count: int) -> None:
     assert_array_equal(value(weight.grad), [[0, 0], [count, count], [0, 0]])
 
 
-def test_indices_of_any_integer_dtype() -> None:
-    weight = tensor(numpy.arange(6.0).reshape(3, 2))
-    for dtype in (numpy.int32, numpy.int64):
-        assert_array_equal(value(F.embedding(tensor(numpy.array([2, 0], dtype=dtype)), weight)), [[4, 5], [0, 1]])
+@pytest.mark.parametrize(
+    ("dtype", "n"), [("int8", 200), ("uint8", 256), ("int16", 70000), ("uint16", 70000), ("int32", 3), ("uint32", 3)]
+)
+def test_indices_of_any_integer_dtype(dtype: str, n: int) -> None:
+    """Also those that cannot count the rows: n overflows them."""
+    rows = numpy.arange(60).reshape(2, 30) % min(n, 50)
+    agree(
+        lambda w: F.embedding(tensor(rows.astype(dtype)), w),
+        lambda w: composed.embedding(tensor(rows), w),
+        numpy.random.default_rng(0).normal(size=(n, 2)),
+    )
 
 
 @pytest.mark.skipif(mg.get_backend() == "jax", reason="JAX does not check: it gives NaN")
