@@ -10,7 +10,7 @@ its own name, as it needs the packages of the ``train`` extra.
 
 >>> import minigrad as mg
 >>> from attention import SelfAttention
->>> SelfAttention(d=6, d_head=2)(mg.ones((5, 6))).shape
+>>> SelfAttention(d_model=6, d_head=2)(mg.ones((5, 6))).shape
 (5, 2)
 """
 
