@@ -33,7 +33,7 @@ def cross_entropy(
 
     ``reduction="mean"`` is the mean over the rows that are not ignored, ``"sum"`` their sum, ``"none"`` each row's.
 
-    Derivation. d lse = Σ_c p_c dx_c with p = exp(x − lse), so with g the gradient of the row's loss
+    Derivation. δlse = Σ_c p_c δx_c with p = exp(x − lse), so with g the gradient of the row's loss
 
         dx = g (p − q),   where g is divided by the number of rows that count for the mean.
 
