@@ -5,8 +5,8 @@
     attention.models        the encoder-decoder Transformer, and the decoder-only GPT
 
 All of it runs on whichever array library `minigrad` uses. The public names of the layers and models are here as well;
-what reads data, stores checkpoints or draws (`attention.data`, `attention.checkpoint`, `attention.plot`) is imported by
-its own name, as it needs the packages of the ``train`` extra.
+what reads data, trains, stores checkpoints or draws (`attention.data`, `attention.train`, `attention.checkpoint`,
+`attention.plot`) is imported by its own name, as it needs the packages of the ``train`` extra.
 
 >>> import minigrad as mg
 >>> from attention import SelfAttention

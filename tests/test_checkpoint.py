@@ -223,7 +223,7 @@ def test_write_atomically_follows_the_umask_and_replaces(tmp_path: Path) -> None
 
 
 def refusal(path: Path) -> str:
-    """Return the message with which `path` is refused, after checking that it is one short line."""
+    """The message with which ``path`` is refused, after checking that it is one short line."""
     with pytest.raises(CheckpointError) as caught:
         load(path)
     message = str(caught.value)

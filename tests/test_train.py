@@ -14,7 +14,6 @@ import minigrad as mg
 from attention import checkpoint
 from attention import train as t
 from attention.checkpoint import CheckpointError
-from attention.data import Pair
 
 TINY: dict[str, Any] = {"steps": 6, "batch": 4, "width": 8, "heads": 2, "layers": 1, "context": 8}
 
@@ -307,13 +306,3 @@ def test_text_goes_on_from_what_fits_into_the_context(settings: Callable[..., t.
 
     assert written(long, seed=1) == written(long, seed=1) == written("sat " + long, seed=1) != written(long, seed=2)
     assert written(short, temperature=0) == written(short, top_k=1)
-
-
-def test_the_picture_is_of_a_date_with_the_months_name() -> None:
-    pairs = [
-        Pair("1900-01-01", ""),
-        Pair("mercredi 30 août 2028", ""),
-        Pair("16. Dezember 1924", ""),
-        Pair("3.6.26", ""),
-    ]
-    assert t._most_telling(pairs).source == "16. Dezember 1924"
