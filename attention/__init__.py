@@ -5,12 +5,12 @@
     attention.models        the encoder-decoder Transformer, and the decoder-only GPT
 
 All of it runs on whichever array library `minigrad` uses. The public names of the layers and models are here as well;
-what reads data, stores checkpoints or draws (`attention.data`, `attention.checkpoint`, `attention.plot`) is imported by
-its own name, as it needs the packages of the ``train`` extra.
+what reads data, trains, stores checkpoints or draws (`attention.data`, `attention.train`, `attention.checkpoint`,
+`attention.plot`) is imported by its own name, as it needs the packages of the ``train`` extra.
 
 >>> import minigrad as mg
 >>> from attention import SelfAttention
->>> SelfAttention(d=6, d_head=2)(mg.ones((5, 6))).shape
+>>> SelfAttention(d_model=6, d_head=2)(mg.ones((5, 6))).shape
 (5, 2)
 """
 

@@ -1,9 +1,11 @@
 """What the models read: dates in twelve languages, anyone's pairs, anyone's text.
 
-A model sees integers. `Vocabulary` turns characters into ids and back, `pad` makes a rectangle out of
-sequences of different lengths, and the functions in between fetch the text. Everything here is plain
-Python on the host: ids are lists of int, and whoever trains turns them into arrays.
+A model sees integers. `Vocabulary` turns characters into ids and back, `pad` makes a rectangle out of sequences of
+different lengths, and the functions in between fetch the text. Everything here is plain Python on the host: ids are
+lists of int, and whoever trains turns them into arrays.
 """
+
+from __future__ import annotations
 
 import datetime
 import os
@@ -31,7 +33,7 @@ PAD, BOS, EOS = 0, 1, 2  # a filler, the beginning and the end of a sequence; ch
 
 
 class Pair(NamedTuple):
-    """A source to read and the target to write; `group` is what accuracy is broken down by."""
+    """A source to read and the target to write; ``group`` is what accuracy is broken down by."""
 
     source: str
     target: str
@@ -39,11 +41,11 @@ class Pair(NamedTuple):
 
 
 def normalise(text: str) -> str:
-    r"""Return `text` the way the models see it: in Unicode NFC, with every no-break space an ordinary one.
+    r"""``text`` the way the models see it: in Unicode NFC, with every no-break space an ordinary one.
 
-    "é" can be one code point or two, and looks the same on any screen; NFC makes it one. Russian dates
-    carry a narrow no-break space that nobody has on a keyboard. NFKC would do both, but would also turn
-    "²" into "2" and "ﬁ" into "fi" in other people's text.
+    "é" can be one code point or two, and looks the same on any screen; NFC makes it one. Russian dates carry a narrow
+    no-break space that nobody has on a keyboard. NFKC would do both, but would also turn "²" into "2" and "ﬁ" into "fi"
+    in other people's text.
 
     >>> normalise("fe\u0301vrier 2026"), normalise("20\u202f000")
     ('février 2026', '20 000')
@@ -51,15 +53,15 @@ def normalise(text: str) -> str:
     return unicodedata.normalize("NFC", text).replace("\u00a0", " ").replace("\u202f", " ")
 
 
-def date_pairs(rng: Random, held_out: int = 1000, forms: int = 3) -> tuple[list[Pair], list[Pair]]:
-    """Return pairs to train on and pairs to test on: dates as people write them, and their ISO form.
+def date_pairs(rng: Random, held_out: int) -> tuple[list[Pair], list[Pair]]:
+    """Pairs to train on and pairs to test on: dates as people write them, and their ISO form.
 
-    The 73 049 days from 1900 to 2099 are shuffled and `held_out` of them set aside *before* any is
-    written out, so a day in the second list is in the first in no language and no format. Each day is
-    written in `forms` random ones of the 36 ways (12 languages, CLDR's full, long and medium formats).
-    The group of a pair is its language. Equal states of `rng` give equal lists.
+    The 73 049 days from 1900 to 2099 are shuffled and ``held_out`` of them set aside *before* any is written out, so a
+    day in the second list is in the first in no language and no format. Each day is written in a random one of the 36
+    ways (12 languages, CLDR's full, long and medium formats). The group of a pair is its language. Equal states of
+    ``rng`` give equal lists.
 
-    >>> train, test = date_pairs(Random(5), held_out=2, forms=1)
+    >>> train, test = date_pairs(Random(5), held_out=2)
     >>> len(train), len(test)
     (73047, 2)
     >>> test[1]
@@ -70,22 +72,17 @@ def date_pairs(rng: Random, held_out: int = 1000, forms: int = 3) -> tuple[list[
         raise ValueError(f"held_out must lie between 0 and {len(days)} days, got {held_out}")
     locales = {language: Locale.parse(language) for language in LANGUAGES}
 
-    def write(ordinals: Iterable[int]) -> list[Pair]:
-        pairs = []
-        for ordinal in ordinals:
-            day = datetime.date.fromordinal(ordinal)
-            for _ in range(forms):
-                language, style = rng.choice(LANGUAGES), rng.choice(STYLES)
-                source = format_date(day, style, locale=locales[language])
-                pairs.append(Pair(normalise(source), day.isoformat(), language))
-        return pairs
+    def written(ordinal: int) -> Pair:
+        day = datetime.date.fromordinal(ordinal)
+        language, style = rng.choice(LANGUAGES), rng.choice(STYLES)
+        return Pair(normalise(format_date(day, style, locale=locales[language])), day.isoformat(), language)
 
     shuffled = rng.sample(days, len(days))
-    return write(shuffled[held_out:]), write(shuffled[:held_out])
+    return [written(day) for day in shuffled[held_out:]], [written(day) for day in shuffled[:held_out]]
 
 
 def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
-    """Read pairs from a UTF-8 file of lines `source<TAB>target` or `source<TAB>target<TAB>group`.
+    """The pairs in a UTF-8 file of lines ``source<TAB>target`` or ``source<TAB>target<TAB>group``.
 
     Blank lines are skipped. Raises a one-line ValueError, with the file and the line, for anything else.
     """
@@ -107,10 +104,10 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
 
 
 def split_pairs(pairs: Sequence[Pair], held_out: int, rng: Random) -> tuple[list[Pair], list[Pair]]:
-    """Return (train, test): the pairs of `held_out` randomly chosen sources are the test.
+    """(train, test): the pairs of ``held_out`` randomly chosen sources are the test.
 
-    The split is by source, so that a line that occurs twice in a file is not on both sides. Raises
-    ValueError if either side would be empty.
+    The split is by source, so that a line that occurs twice in a file is not on both sides. Raises ValueError if either
+    side would be empty.
 
     >>> pairs = [Pair("a", "1"), Pair("b", "2"), Pair("a", "one")]
     >>> train, test = split_pairs(pairs, 1, Random(0))
@@ -128,7 +125,7 @@ def split_pairs(pairs: Sequence[Pair], held_out: int, rng: Random) -> tuple[list
 
 
 def read_text(path: str | os.PathLike[str] | None = None) -> str:
-    """Return the text of a UTF-8 file, or without one Python's own manual, about half a megabyte of English.
+    """The text of a UTF-8 file, or without one Python's own manual, about half a megabyte of English.
 
     Raises a one-line ValueError, with the file's name, if it is missing, empty or not UTF-8.
     """
@@ -142,7 +139,7 @@ def read_text(path: str | os.PathLike[str] | None = None) -> str:
 
 
 def _read(path: str | os.PathLike[str]) -> str:
-    """Return the normalised text of a UTF-8 file, with no byte-order mark and no carriage returns."""
+    """The normalised text of a UTF-8 file, with no byte-order mark and no carriage returns."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -174,11 +171,11 @@ class Vocabulary:
         self._ids = {character: i for i, character in enumerate(self.characters, start=EOS + 1)}
 
     def __len__(self) -> int:
-        """Return the number of ids, PAD, BOS and EOS included."""
+        """The number of ids, PAD, BOS and EOS included."""
         return EOS + 1 + len(self.characters)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of the characters of `text`, without BOS or EOS.
+        """The ids of the characters of ``text``, without BOS or EOS.
 
         Raises ValueError for the first character that has none.
 
@@ -197,7 +194,7 @@ class Vocabulary:
         raise ValueError(f"character {character!r} at position {position} of {quoted} was not seen in training")
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the characters of `ids` up to the first EOS; PAD and BOS stand for none.
+        """The characters of ``ids`` up to the first EOS; PAD and BOS stand for none.
 
         Raises ValueError for an id that is not in the vocabulary.
         """
@@ -212,28 +209,22 @@ class Vocabulary:
         return "".join(characters)
 
     def to_json(self) -> str:
-        """Return the characters as one string, which is all that `from_json` needs."""
+        """The characters as one string, which is all that `from_json` needs."""
         return self.characters
 
     @classmethod
-    def from_json(cls, data: object) -> "Vocabulary":
-        """Return the vocabulary that `to_json` stored; ValueError if `data` cannot have come from there."""
+    def from_json(cls, data: object) -> Vocabulary:
+        """The vocabulary that `to_json` stored; ValueError if ``data`` cannot have come from there."""
         if not isinstance(data, str) or cls(data).characters != data:
             raise ValueError("a vocabulary is one string of different characters in code-point order")
         return cls(data)
 
 
-def pad(sequences: Sequence[Sequence[int]], length: int | None = None) -> list[list[int]]:
-    """Return `sequences` filled up with PAD to `length`, by default that of the longest: a (B, T) rectangle.
-
-    Raises ValueError if a sequence is longer than `length`.
+def pad(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
+    """``sequences`` filled up with PAD to the length of the longest: a (B, T) rectangle.
 
     >>> pad([[5, 6, 7], [8]])
     [[5, 6, 7], [8, 0, 0]]
     """
     longest = max(map(len, sequences), default=0)
-    if length is None:
-        length = longest
-    if longest > length:
-        raise ValueError(f"a sequence of {longest} ids does not fit into {length}")
-    return [[*sequence, *[PAD] * (length - len(sequence))] for sequence in sequences]
+    return [[*sequence, *[PAD] * (longest - len(sequence))] for sequence in sequences]

@@ -1,4 +1,6 @@
-"""Draw where a Transformer looks: attention weights as heat maps, with the tokens along both sides."""
+"""Drawings of where a Transformer looks: attention weights as heat maps, with the tokens along both sides."""
+
+from __future__ import annotations
 
 import io
 import math
@@ -6,7 +8,9 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from attention.files import write_atomically
+import minigrad as mg
+
+from .files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,14 +22,14 @@ def heatmap(
     columns: Sequence[str],
     title: str | None = None,
     path: str | os.PathLike[str] | None = None,
-) -> "Figure":
-    """Return a figure of attention weights, and save it as a PNG if `path` is given.
+) -> Figure:
+    """A figure of attention weights, saved as a PNG if ``path`` is given.
 
-    `weights` is (T_q, T_k) for one head or (H, T_q, T_k) for several, which become a grid with one colour
-    scale: a nested list, a NumPy array or a Tensor. `rows` are the T_q query tokens (what is written),
-    `columns` the T_k key tokens (what is read). Every character shows: a space as "␣", a newline as "↵",
-    what cannot be printed as its code point. Raises a one-line ValueError for shapes that do not fit,
-    OSError if the file cannot be written; a file already there is replaced in one step.
+    ``weights`` is (T_q, T_k) for one head or (H, T_q, T_k) for several, which become a grid with one colour scale: a
+    Tensor, an array or a nested list. ``rows`` are the T_q query tokens (what is written), ``columns`` the T_k key
+    tokens (what is read). Every character shows: a space as "␣", a newline as "↵", what cannot be printed as its code
+    point. Raises a one-line ValueError for shapes that do not fit, OSError if the file cannot be written; a file
+    already there is replaced in one step.
 
     >>> figure = heatmap([[0.9, 0.1], [0.2, 0.8]], rows="ab", columns="xy", title="one head")
     >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
@@ -33,7 +37,14 @@ def heatmap(
     """
     from matplotlib.figure import Figure  # here, so that whoever draws nothing does not wait for it
 
-    heads, several = _heads(weights, len(rows), len(columns))
+    heads = mg.asarray(weights).numpy()
+    several = heads.ndim == 3
+    if heads.ndim not in (2, 3) or heads.shape[-2:] != (len(rows), len(columns)) or heads.size == 0:
+        raise ValueError(
+            f"expected weights of shape (T_q, T_k) or (H, T_q, T_k), with a label for each of the T_q rows and T_k "
+            f"columns, got {heads.shape} with {len(rows)} and {len(columns)} labels"
+        )
+    heads = heads if several else heads[None]
     across = math.ceil(math.sqrt(len(heads)))
     down = math.ceil(len(heads) / across)
     # A cell is big enough for one letter, unless that would make the figure metres wide.
@@ -47,9 +58,8 @@ def heatmap(
     size = (across * width + 1, max(down * height + (0.1 if title is None else 0.4), 1.5))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).flatten().tolist()
-    highest = max(max(row) for head in heads for row in head)
     for number, (axis, head) in enumerate(zip(axes, heads, strict=False)):
-        image = axis.imshow(head, cmap="Blues", vmin=0, vmax=highest)
+        image = axis.imshow(head, cmap="Blues", vmin=0, vmax=heads.max())
         # Text between two dollar signs is text, not a formula: hence parse_math.
         axis.set_xticks(range(len(columns)), column_labels, fontsize=font, parse_math=False)
         axis.set_yticks(range(len(rows)), row_labels, fontsize=font, parse_math=False)
@@ -71,39 +81,10 @@ def heatmap(
 
 
 def visible(token: str) -> str:
-    r"""Return `token` with a mark for every character that leaves none on paper.
+    r"""``token`` with a mark for every character that leaves none on paper.
 
     >>> visible("3 juin"), visible("a\n"), visible("\u202f")
     ('3␣juin', 'a↵', 'U+202F')
     """
     marks = {" ": "␣", "\n": "↵", "\t": "⇥"}
     return "".join(marks.get(c, c if c.isprintable() else f"U+{ord(c):04X}") for c in token)
-
-
-def _heads(weights: Any, queries: int, keys: int) -> tuple[list[list[list[float]]], bool]:
-    """Return (weights as lists of H heads, whether they came as several); ValueError for other shapes."""
-    weights = _plain(weights)
-    shape = _shape(weights)
-    if len(shape) not in (2, 3) or 0 in shape:
-        raise ValueError(f"expected weights of shape (T_q, T_k) or (H, T_q, T_k), got {shape}")
-    if shape[-2:] != (queries, keys):
-        raise ValueError(f"weights of shape {shape} do not fit {queries} row and {keys} column labels")
-    return (weights, True) if len(shape) == 3 else ([weights], False)
-
-
-def _plain(data: Any) -> Any:
-    """Return a number or nested lists of them for a Tensor, an array, or lists of any of these."""
-    if hasattr(data, "numpy"):
-        data = data.numpy()
-    if hasattr(data, "tolist"):
-        return data.tolist()
-    return [_plain(item) for item in data] if isinstance(data, list | tuple) else data
-
-
-def _shape(data: Any) -> tuple[int, ...]:
-    if not isinstance(data, list):
-        return ()
-    shapes = {_shape(item) for item in data}
-    if len(shapes) > 1:
-        raise ValueError(f"expected weights of one shape, got lists of unequal shapes {sorted(shapes)[:3]}")
-    return (len(data), *(shapes.pop() if shapes else ()))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 import signal
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,13 +27,16 @@ from minigrad import Tensor, optim
 
 from . import checkpoint
 from .checkpoint import CheckpointError
-from .data import BOS, EOS, PAD, Pair, Vocabulary, date_pairs, normalise, pad, read_pairs, read_text, split_pairs
+from .data import BOS, EOS, PAD, Vocabulary, date_pairs, normalise, pad, read_pairs, read_text, split_pairs
+from .files import one_line
 from .functional import cross_entropy
 from .models import GPT, Transformer
 from .plot import heatmap
 
+FILE = "checkpoint.safetensors"  # in the folder of a run
 SAVE_EVERY = 60.0  # seconds
 LONGEST = 1024  # characters: attention takes time and memory that grow with the square of the length
+MOMENTS = ("exp_avg", "exp_avg_sq")  # what AdamW remembers of each parameter, besides the number of steps
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "dates": {},
@@ -45,7 +48,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run depends on; the checkpoint holds it."""
+    """What a run depends on; the checkpoint holds it. Raises ValueError for what no run can depend on."""
 
     kind: str  # "dates", "pairs" or "text"
     file: str | None = None  # of the pairs or the text; None for the built-in ones
@@ -59,20 +62,17 @@ class Settings:
     learning_rate: float = 4e-3
     weight_decay: float = 0.01
 
-    @classmethod
-    def from_json(cls, data: Any) -> Settings:
-        """The settings that a checkpoint holds; CheckpointError for anything else."""
-        usual = asdict(cls("dates"))
-        if (
-            not isinstance(data, dict)
-            or data.keys() != usual.keys()
-            or any(type(data[name]) is not type(value) for name, value in usual.items() if name != "file")
-            or not isinstance(data["file"], str | None)
-            or data["kind"] not in DEFAULTS
-            or any(value < (0 if name == "seed" else 1) for name, value in data.items() if isinstance(value, int))
-        ):
-            raise CheckpointError("checkpoint: its settings are not those of this program")
-        return cls(**data)
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, str) or self.kind not in DEFAULTS or not isinstance(self.file, str | None):
+            raise ValueError(f"expected {', '.join(DEFAULTS)} and a file, got {self.kind!r:.40} and {self.file!r:.40}")
+        for name, usual in ((field.name, field.default) for field in fields(self)[2:]):
+            value, least = getattr(self, name), 0 if name == "seed" else 1
+            if type(value) is not type(usual):
+                raise ValueError(f"{name}: expected {type(usual).__name__}, got {value!r:.40}")
+            if isinstance(value, int) and value < least:
+                raise ValueError(f"{name}: expected {least} or more, got {value}")
+        if self.width % self.heads:
+            raise ValueError(f"width: expected a multiple of {self.heads}, the number of heads, got {self.width}")
 
 
 class Translation:
@@ -82,7 +82,7 @@ class Translation:
         self.settings = settings
         rng = Random(settings.seed)
         if settings.file is None:
-            self.train, self.test = date_pairs(rng, held_out=2000, forms=1)
+            self.train, self.test = date_pairs(rng, held_out=2000)
         else:
             pairs = read_pairs(settings.file)
             sources = len({pair.source for pair in pairs})
@@ -104,7 +104,7 @@ class Translation:
                 f"{settings.file}: expected fewer than {LONGEST} characters on each side of a pair, "
                 f"got {len(long)} in {long[:40]!r}…"
             )
-        self.example = _most_telling(self.test).source
+        self.example = self.test[0].source
         mg.random.seed(settings.seed)
         self.model = make_model(settings, self.vocabularies, self.max_length)
 
@@ -212,6 +212,16 @@ def make_model(settings: Settings, vocabularies: dict[str, Vocabulary], max_leng
     return Transformer(len(source), len(target), max_length=max_length, **size)
 
 
+def make_optimizer(settings: Settings, model: Any) -> optim.AdamW:
+    """AdamW for the parameters of ``model``, with weight decay for matrices alone."""
+    parameters = model.parameters()
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if p.ndim > 1]},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=settings.weight_decay)
+
+
 # ------------------------------------------------------------------------------------------------ using a model
 
 
@@ -257,13 +267,10 @@ def continue_text(
     seed: int = 0,
 ) -> Iterator[str]:
     """``prompt``, and then as they come ``length`` characters that the model writes after it."""
-    generator = mg.random.Generator(seed)
-    ids = vocabularies["text"].encode(prompt)
+    ids = mg.asarray([vocabularies["text"].encode(prompt)])
     yield prompt
-    for _ in range(length):
-        seen = mg.asarray([ids[-model.context_length :]])
-        ids.append(model.generate(seen, 1, temperature, top_k, generator)[0, -1].item())
-        yield vocabularies["text"].decode(ids[-1:])
+    for new in islice(model.stream(ids, temperature, top_k, mg.random.Generator(seed)), length):
+        yield vocabularies["text"].decode([new[0, 0].item()])
 
 
 # ------------------------------------------------------------------------------------------------ training
@@ -273,21 +280,21 @@ class Stopped(Exception):
     """Training ended before its last step, on Ctrl-C or SIGTERM. What was reached is saved."""
 
 
-def train(task: Task, folder: Path, resume: dict[str, Any] | None = None) -> None:
+def train(task: Task, folder: Path, resume: Saved | None = None) -> None:
     """Train ``task``'s model up to its last step, saving a checkpoint into ``folder`` once a minute and at the end.
 
     ``resume`` is what `load` gave of a checkpoint to go on from. Raises `Stopped` after the save that Ctrl-C asks for,
-    OSError before the first step where ``folder`` cannot be written, and ValueError, with the checkpoint as it was
-    last saved, where the training diverges.
+    OSError before the first step where ``folder`` cannot be written, and ValueError where the data are not those that
+    the run began with and, with the checkpoint as it was last saved, where the training diverges.
     """
-    settings, model = task.settings, task.model
-    parameters = model.parameters()
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in parameters if p.ndim > 1]},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    optimizer = optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=settings.weight_decay)
-    first = 0 if resume is None else _restore(task, optimizer, resume)
+    settings, first = task.settings, 0
+    optimizer: optim.Optimizer = make_optimizer(settings, task.model)
+    if resume is not None:
+        if resume.digest != task.digest:
+            raise ValueError(f"cannot resume: {settings.file or 'the data'} is not what this run began with")
+        task.model, optimizer, first = resume.model, resume.optimizer, resume.step
+        mg.random.default.state = resume.random
+    parameters = task.model.parameters()
     if first == settings.steps:
         return
     # In a log file, where every state of the bar stays, two a minute are enough.
@@ -343,10 +350,6 @@ def _interruptions() -> Iterator[list[int]]:
             signal.signal(each, handler)
 
 
-MOMENTS = ("exp_avg", "exp_avg_sq")  # what AdamW remembers of each parameter, besides the number of steps
-DAMAGE = (KeyError, TypeError, AttributeError, ValueError)  # what comes of a checkpoint with anything wrong inside
-
-
 def save(task: Task, optimizer: optim.Optimizer, step: int, folder: Path) -> None:
     """Save all that is needed to go on from after ``step`` steps as if nothing had happened."""
     tensors = {f"model.{name}": value.numpy() for name, value in task.model.state_dict().items()}
@@ -357,67 +360,66 @@ def save(task: Task, optimizer: optim.Optimizer, step: int, folder: Path) -> Non
         "vocabularies": {name: vocabulary.to_json() for name, vocabulary in task.vocabularies.items()},
         "max_length": task.max_length,
         "example": task.example,
-        "data": task.digest,
+        "digest": task.digest,
         "step": step,
         "random": mg.random.default.state,
     }
-    checkpoint.save(folder, tensors, meta)
+    checkpoint.save(folder / FILE, tensors, meta)
 
 
-def load(folder: Path) -> dict[str, Any]:
-    """A checkpoint of `save`: its meta data, with ``settings`` and ``tensors``. One-line errors for anything else."""
-    tensors, meta = checkpoint.load(folder)
-    if meta.keys() != {"settings", "vocabularies", "max_length", "example", "data", "step", "random"}:
-        raise CheckpointError(f"{folder}: expected a checkpoint of `python -m attention train`, got {sorted(meta)}")
-    settings = Settings.from_json(meta["settings"])
+@dataclass
+class Saved:
+    """What `save` saved, ready to be used or to be gone on from."""
+
+    settings: Settings
+    vocabularies: dict[str, Vocabulary]
+    max_length: int
+    example: str
+    digest: str
+    step: int
+    random: dict[str, Any]
+    model: Any
+    optimizer: optim.Optimizer
+
+
+def load(folder: Path) -> Saved:
+    """The checkpoint in ``folder``. Raises CheckpointError, in one line, for anything that `save` cannot have saved."""
+    tensors, meta = checkpoint.load(folder / FILE)
+    try:
+        return _saved(tensors, meta)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:  # what comes of anything wrong inside
+        raise CheckpointError(f"{folder / FILE}: not of `python -m attention train` ({one_line(error)})") from None
+
+
+def _saved(tensors: dict[str, Any], meta: dict[str, Any]) -> Saved:
+    """A checkpoint's contents as what they stand for. Raises one of many errors where that is not what `save` saves."""
+    names = {field.name for field in fields(Saved)} - {"model", "optimizer"}
+    if meta.keys() != names:
+        raise ValueError(f"expected {', '.join(sorted(names))}, got {', '.join(sorted(meta))}")
+    settings, step = Settings(**meta["settings"]), meta["step"]
+    if asdict(settings) != meta["settings"]:
+        raise ValueError(f"expected all of the settings, got {', '.join(meta['settings'])}")
     for name, highest in {"max_length": LONGEST, "step": settings.steps}.items():
         if type(meta[name]) is not int or not 0 <= meta[name] <= highest:
-            raise CheckpointError(f"{folder}: damaged: {name} is {meta[name]!r:.40}")
+            raise ValueError(f"expected {name} between 0 and {highest}, got {meta[name]!r:.40}")
     if not isinstance(meta["example"], str):
-        raise CheckpointError(f"{folder}: damaged: its example is not text")
+        raise TypeError(f"expected an example to try, got {meta['example']!r:.40}")
     # Before anything as large as the settings say is made: the matrices of a block alone have 12 width² numbers.
     if 12 * settings.layers * settings.width**2 > sum(tensor.size for tensor in tensors.values()):
-        raise CheckpointError(f"{folder}: damaged: its settings are those of a larger model than its tensors")
-    return {**meta, "settings": settings, "tensors": tensors}
-
-
-def load_model(folder: Path) -> tuple[Any, dict[str, Vocabulary], dict[str, Any]]:
-    """The trained model of a checkpoint, its vocabularies, and the rest of what `load` gives."""
-    saved = load(folder)
-    try:
-        vocabularies = {name: Vocabulary.from_json(data) for name, data in saved["vocabularies"].items()}
-        model = make_model(saved["settings"], vocabularies, saved["max_length"])
-        _load_parameters(model, saved["tensors"])
-    except DAMAGE as error:
-        raise CheckpointError(f"{folder}: damaged: {_one_line(error)}") from None
-    return model.eval(), vocabularies, saved
-
-
-def _load_parameters(model: Any, tensors: dict[str, Any]) -> None:
+        raise ValueError("the settings are those of a larger model than the tensors")
+    vocabularies = {name: Vocabulary.from_json(data) for name, data in meta["vocabularies"].items()}
+    model = make_model(settings, vocabularies, meta["max_length"])
     model.load_state_dict({name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")})
-
-
-def _restore(task: Task, optimizer: optim.Optimizer, saved: dict[str, Any]) -> int:
-    """Bring model, optimizer and random numbers to where a checkpoint was made; the number of steps taken so far."""
-    if saved["data"] != task.digest:
-        raise ValueError(f"cannot resume: {task.settings.file or 'the data'} is not what this run began with")
-    step: int = saved["step"]
-    try:
-        _load_parameters(task.model, saved["tensors"])
-        if step > 0:
-            state = {
-                i: {"step": step} | {name: saved["tensors"][f"optimizer.{i}.{name}"] for name in MOMENTS}
-                for i in range(len(task.model.parameters()))
-            }
-            optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
-        mg.random.default.state = saved["random"]
-    except DAMAGE as error:
-        raise CheckpointError(f"cannot resume: damaged: {_one_line(error)}") from None
-    return step
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+    optimizer = make_optimizer(settings, model)
+    if step > 0:
+        state = {
+            i: {"step": step} | {name: tensors[f"optimizer.{i}.{name}"] for name in MOMENTS}
+            for i in range(len(model.parameters()))
+        }
+        optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+    mg.random.Generator(0).state = meta["random"]
+    made = {"settings": settings, "vocabularies": vocabularies, "model": model, "optimizer": optimizer}
+    return Saved(**meta | made)
 
 
 def _digest(text: str) -> str:
@@ -426,29 +428,3 @@ def _digest(text: str) -> str:
 
 def _percent(answers: Sequence[bool]) -> str:
     return f"{100 * sum(answers) / len(answers):6.2f} %  ({sum(answers)} of {len(answers)})"
-
-
-def _most_telling(pairs: Sequence[Pair]) -> Pair:
-    """The pair for the picture: one long word, which in a date is the month's name, and not too much besides."""
-
-    def wordiness(pair: Pair) -> tuple[bool, int, Pair]:
-        words = [len(word) for word in re.findall(r"[^\W\d_]+", pair.source)]
-        long = [n for n in words if n > 2]
-        return len(long) != 1, abs(max(words, default=0) - 9), pair
-
-    return min(pairs, key=wordiness)
-
-
-__all__ = [
-    "Settings",
-    "Stopped",
-    "Task",
-    "continue_text",
-    "draw_attention",
-    "load",
-    "load_model",
-    "make_task",
-    "save",
-    "train",
-    "translate",
-]

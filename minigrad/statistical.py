@@ -98,6 +98,7 @@ def _var(g: Array, xp: Any, x: Array, axis: Axis, correction: float, keepdims: b
 var.vjp(x=_var)
 var.example((2, 3), correction=1.0)
 var.example((2, 3, 4), axis=(0, -1), keepdims=True)
+var.example((2, 3), axis=1, correction=1.0, complex=True)
 
 
 @primitive
@@ -116,6 +117,7 @@ def _std(g: Array, xp: Any, x: Array, out: Array, axis: Axis, correction: float,
 std.vjp(x=_std)
 std.example((2, 3), correction=1.0)
 std.example((2, 3, 4), axis=1)
+std.example((2, 3), axis=1, correction=1.0, complex=True)
 
 
 @primitive

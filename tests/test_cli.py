@@ -1,6 +1,5 @@
 """The command line: what a person types, what is printed, and every mistake answered in one line."""
 
-import json
 import os
 import shlex
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.numpy
 
 from attention import checkpoint, data, train
 from attention.__main__ import main
@@ -68,6 +68,19 @@ def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         assert all("step" in line for line in bar if line)  # the progress bar, if it came so far
         assert error.startswith("error: ")
         return error.removeprefix("error: ")
+
+    return run
+
+
+@pytest.fixture
+def misused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """The last line, without the command's name, that options end with that cannot be."""
+
+    def run(*arguments: str) -> str:
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        assert stop.value.code == 2
+        return capsys.readouterr().err.splitlines()[-1].removeprefix(f"python -m attention {arguments[0]}: error: ")
 
     return run
 
@@ -162,12 +175,12 @@ def test_another_run_is_replaced_only_if_told_so(pairs: str, fails: Callable[...
     assert fails("train", "--text", "text.txt", "--checkpoint", "runs/pairs").startswith("runs/pairs holds another run")
     assert files("runs/pairs") == before
     assert main([*command, "--overwrite"]) == 0
-    assert json.loads(files("runs/pairs")["checkpoint.json"])["meta"]["settings"]["seed"] == 1
+    assert train.load(Path("runs/pairs")).settings.seed == 1
 
 
 @pytest.mark.parametrize("options", [["--pairs", "pairs.tsv"], ["--text"], ["--seed", "0"]])
-def test_resume_takes_no_other_settings(fails: Callable[..., str], options: list[str]) -> None:
-    assert fails("train", "--resume", *options) == (
+def test_resume_takes_no_other_settings(misused: Callable[..., str], options: list[str]) -> None:
+    assert misused("train", "--resume", *options) == (
         "--resume goes on with the data and settings of the checkpoint; give --checkpoint alone"
     )
 
@@ -187,7 +200,7 @@ def test_data_that_changed_or_went_away_cannot_be_resumed(pairs: str, fails: Cal
 
 
 def test_a_checkpoint_that_is_missing_damaged_or_foreign(pairs: str, text: str, fails: Callable[..., str]) -> None:
-    missing = "runs/dates/checkpoint.json: No such file or directory"
+    missing = "runs/dates/checkpoint.safetensors: No such file or directory"
     assert fails("translate", "1 May 1900") == fails("train", "--resume") == missing
     use = {"generate": ("generate",), "translate": ("translate", "1"), "train": ("train", "--resume")}
     at = ("--checkpoint", "runs/pairs")
@@ -196,16 +209,16 @@ def test_a_checkpoint_that_is_missing_damaged_or_foreign(pairs: str, text: str, 
         "runs/text continues text; use it with: python -m attention generate"
     )
 
-    for file in Path("runs/pairs").glob("*.safetensors"):
-        file.write_bytes(file.read_bytes()[:-1])
+    file = Path("runs/pairs/checkpoint.safetensors")
+    file.write_bytes(file.read_bytes()[:-1])
     for command in use.values():
-        assert fails(*command, *at).endswith(": damaged, its SHA-256 is not the one in checkpoint.json")
-    checkpoint.save("runs/pairs", {}, {"what": "of another program"})
+        assert fails(*command, *at).startswith(f"{file}: damaged, or no checkpoint (")
+    checkpoint.save(file, {}, {"what": "of another program"})
     for command in use.values():
-        assert fails(*command, *at).startswith("runs/pairs: expected a checkpoint of `python -m attention train`")
-    Path("runs/pairs/checkpoint.json").write_text("{}")
+        assert fails(*command, *at).startswith(f"{file}: not of `python -m attention train` (")
+    safetensors.numpy.save_file({}, file)
     for command in (*use.values(), ("train", "--pairs", "pairs.tsv")):
-        assert fails(*command, *at) == "runs/pairs/checkpoint.json: not an attention checkpoint"
+        assert fails(*command, *at) == f"{file}: not an attention checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -244,26 +257,38 @@ def test_a_text_that_cannot_be_used(content: Any, message: str, fails: Callable[
         Path("FILE").write_bytes(content if isinstance(content, bytes) else content.encode())
     assert fails("train", "--text", "FILE") == message
     assert fails("train", "--text", ".") == ".: Is a directory"
+    assert fails("train", "--pairs", "") == ": No such file or directory"
     assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("train --steps 0", "--steps: expected 1 or more, got 0"),
-        ("train --batch -3", "--batch: expected 1 or more, got -3"),
-        ("train --seed -1", "--seed: expected 0 or more, got -1"),
-        ("train --width 6", "--width: expected a multiple of 4, the number of heads, got 6"),
-        ("train --pairs ''", ": No such file or directory"),
-        ("generate --length -1", "--length: expected 0 or more, got -1"),
-        ("generate --temperature -0.1", "--temperature: expected 0 or more, got -0.1"),
-        ("generate --temperature nan", "--temperature: expected 0 or more, got nan"),
-        ("generate --top-k 0", "--top-k: expected 1 or more, got 0"),
-        ("generate --seed -1", "--seed: expected 0 or more, got -1"),
+        ("train --steps 0", "argument --steps: expected 1 or more, got 0"),
+        ("train --steps many", "argument --steps: invalid number value: 'many'"),
+        ("train --batch -3", "argument --batch: expected 1 or more, got -3"),
+        ("train --seed -1", "argument --seed: expected 0 or more, got -1"),
+        ("train --width 6", "argument --width: expected a multiple of 4, the number of heads, got 6"),
+        ("generate --length -1", "argument --length: expected 0 or more, got -1"),
+        ("generate --length 1.5", "argument --length: invalid number value: '1.5'"),
+        ("generate --temperature -0.1", "argument --temperature: expected 0 or more, got -0.1"),
+        ("generate --temperature nan", "argument --temperature: expected 0 or more, got nan"),
+        ("generate --top-k 0", "argument --top-k: expected 1 or more, got 0"),
+        ("generate --seed -1", "argument --seed: expected 0 or more, got -1"),
+        ("generate --prompt ''", "argument --prompt: expected at least one character, got none"),
     ],
 )
-def test_numbers_out_of_range(command: str, message: str, fails: Callable[..., str]) -> None:
-    assert fails(*shlex.split(command)) == message
+def test_options_out_of_range(command: str, message: str, misused: Callable[..., str]) -> None:
+    assert misused(*shlex.split(command)) == message
+
+
+def test_a_backend_that_cannot_be_used() -> None:
+    environment = {"MINIGRAD_BACKEND": "nonsense"}
+    with attention("train", "--pairs", "pairs.tsv", *TINY, env=environment) as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (2, "")
+    assert err.startswith("error: unknown backend 'nonsense'")
+    assert err.count("\n") == 1
 
 
 def test_what_was_never_seen_in_training(
@@ -274,7 +299,6 @@ def test_what_was_never_seen_in_training(
     assert fails("translate", *at, "") == "expected 1 to 5 characters, got 0 in ''"
     assert fails("translate", *at, "nº 123") == "expected 1 to 5 characters, got 6 in 'nº 123'"
     assert fails("generate", "--prompt", "Cat") == "character 'C' at position 0 of 'Cat' was not seen in training"
-    assert fails("generate", "--prompt", "") == "--prompt: expected at least one character, got none"
     assert capsys.readouterr().out == ""
 
 
@@ -307,13 +331,13 @@ def test_interrupted_after_training(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setattr(train.Translation, "report", interrupted)
     assert main(["train", "--pairs", "pairs.tsv", *TINY]) == 130
     assert capsys.readouterr().err.endswith("interrupted; the training is complete and saved in runs/pairs\n")
-    assert train.load(Path("runs/pairs"))["step"] == 2
+    assert train.load(Path("runs/pairs")).step == 2
 
 
 def test_interrupted_in_the_middle_of_a_text(
     text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def one_more(*args: Any) -> Any:
+    def one_more(*args: Any, **options: Any) -> Any:
         yield "the c"
         raise KeyboardInterrupt
 
@@ -325,7 +349,7 @@ def test_interrupted_in_the_middle_of_a_text(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_training_saves_and_says_how_to_go_on(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     with attention("train", "--pairs", "pairs.tsv", *TINY[2:], "--steps", "1000000") as process:
-        while not Path("runs/pairs/checkpoint.json").exists():  # it is there from the first step
+        while not Path("runs/pairs/checkpoint.safetensors").exists():  # it is there from the first step
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(number)
@@ -334,9 +358,9 @@ def test_a_signal_in_training_saves_and_says_how_to_go_on(number: int, capsys: p
     assert "Traceback" not in err
     last = err.splitlines()[-1]
     stopped = train.load(Path("runs/pairs"))
-    assert f"stopped after step {stopped['step']} of 1000000, saved in runs/pairs; go on with: " in last
+    assert f"stopped after step {stopped.step} of 1000000, saved in runs/pairs; go on with: " in last
     assert shlex.split(last)[-4:] == ["train", "--resume", "--checkpoint", "runs/pairs"]
-    assert stopped["step"] >= 1
+    assert stopped.step >= 1
 
 
 # ------------------------------------------------------------------------------------------------ terminals and pipes
@@ -365,14 +389,14 @@ def test_a_reader_that_has_seen_enough(text: str) -> None:
         process.stdout.read(1)
         process.stdout.close()
         assert process.stderr.read() == ""
-        assert process.wait(timeout=120) == 0
+        assert process.wait(timeout=120) == 141
 
 
 def test_an_error_is_one_line_and_the_exit_status() -> None:
     with attention("translate", "1 May 1900", env={"MINIGRAD_BACKEND": "numpy"}) as process:
         out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (1, "")
-    assert err == "error: runs/dates/checkpoint.json: No such file or directory\n"
+    assert err == "error: runs/dates/checkpoint.safetensors: No such file or directory\n"
 
 
 def test_no_standard_output_at_all(pairs: str, monkeypatch: pytest.MonkeyPatch) -> None:

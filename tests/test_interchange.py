@@ -212,7 +212,7 @@ def test_primitives_are_copied_as_functions_are(way: Callable[[Any], Any]) -> No
 
 @pytest.mark.parametrize("way", [copy.deepcopy, pickled])
 def test_modules_are_copied(way: Callable[[Any], Any]) -> None:
-    module = SelfAttention(d=4, d_head=2)
+    module = SelfAttention(d_model=4, d_head=2)
     x = mg.random.normal((3, 4), dtype="float32")
     other = way(module)
     assert_array_equal(value(other(x)), value(module(x)))

@@ -64,6 +64,28 @@ def test_the_examples_read_as_they_are_called(capsys):
     assert "\n  concat             (2, 3), (2,), axis=None    " in run(capsys, "gradcheck", "--only", "concat")[1]
 
 
+def test_complex_numbers_that_the_library_refuses_are_no_failure(capsys):
+    @primitive
+    def zz_refused(xp, x, /):
+        if xp.isdtype(x.dtype, "complex floating"):
+            raise TypeError("only real numbers")
+        return x * x
+
+    zz_refused.vjp(x=lambda g, x: 2 * g * x)
+    zz_refused.example((2,))
+    zz_refused.example((2,), complex=True)
+    status, out, _ = run(capsys, "gradcheck", "--only", "zz_refused")
+    assert status == 0
+    assert "-       -  skip\n    zz_refused: only real numbers (given x: complex128 (2,)" in out
+    assert out.endswith("\n1 operations, 1 examples: all pass, 1 skipped\n")
+
+
+def test_the_variance_of_complex_numbers_is_checked_where_there_is_one(capsys):
+    status, out, _ = run(capsys, "gradcheck", "--only", "var")
+    assert status == 0
+    assert "correction=1.0, complex" in out
+
+
 def test_a_wrong_rule_fails_it(capsys):
     @primitive
     def zz_wrong(xp, x, y, /):

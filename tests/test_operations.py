@@ -819,6 +819,7 @@ EXTRA: dict[str, list[Call]] = {
     "take_along_axis": [Call((numpy.ones((4, 3)), numpy.zeros((1, 3), numpy.int64)), {"axis": 0})],
     "add_along": [Call((numpy.ones((2, 3)), numpy.array([0, 2]), (4, 3), 0), {})],
     "put_along_axis": [Call((numpy.ones((1, 3)), numpy.zeros((1, 3), numpy.int64), (4, 3), 0), {})],
+    **{name: [Call((numpy.ones((2, 3)),), {"axis": 1})] for name in ("var", "std")},  # complex: not everywhere
     "searchsorted": [Call((numpy.array([1.0, 2.0]), numpy.array([1.5])), {})],
     "to_device": [],
     "cholesky": [Call((numpy.eye(3),), {})],

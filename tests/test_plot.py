@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy
 import pytest
+from checks import tensor
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.image import imread
@@ -20,44 +21,34 @@ ONE = numpy.random.default_rng(0).dirichlet(numpy.ones(6), size=4)  # (4, 6), ea
 SEVERAL = numpy.random.default_rng(1).dirichlet(numpy.ones(6), size=(5, 4))  # five heads
 
 
-class TensorLike:
-    """What a Tensor has in common with this module: a method that returns a NumPy array."""
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def numpy(self) -> Any:
-        return self.array
-
-
 def images(figure: Any) -> list[Any]:
-    """Return the data of the heat maps of `figure`, in order (the colour bar is no image)."""
+    """The data of the heat maps of ``figure``, in order (the colour bar is no image)."""
     return [axis.get_images()[0].get_array() for axis in figure.axes if axis.get_images()]
 
 
-@pytest.mark.parametrize("weights", [ONE, ONE.tolist(), TensorLike(ONE), list(ONE), tuple(map(tuple, ONE.tolist()))])
+@pytest.mark.parametrize("weights", [ONE, ONE.tolist(), tensor(ONE), tuple(map(tuple, ONE.tolist()))])
 def test_one_head(weights: Any) -> None:
     figure = heatmap(weights, ROWS, COLUMNS, title="a $title$")
     panel, bar = figure.axes
     (image,) = images(figure)
-    assert image.tolist() == ONE.tolist()
+    numpy.testing.assert_allclose(image, ONE, rtol=1e-6)  # PyTorch makes float32 of a list
     assert [label.get_text() for label in panel.get_yticklabels()] == ["2", "0", "2", "6"]
     assert [label.get_text() for label in panel.get_xticklabels()] == ["3", "␣", "и", "ю", "н", "я"]
     assert panel.get_yticks().tolist() == [0, 1, 2, 3]
     assert panel.get_xticks().tolist() == [0, 1, 2, 3, 4, 5]
     assert panel.get_ylim() == (3.5, -0.5)  # the first query on top
     assert figure.get_suptitle() == "a $title$"
-    assert bar.get_ylim() == (0, ONE.max())
+    assert bar.get_ylim() == pytest.approx((0, ONE.max()))
 
 
-@pytest.mark.parametrize("weights", [SEVERAL, TensorLike(SEVERAL), list(SEVERAL), list(map(TensorLike, SEVERAL))])
+@pytest.mark.parametrize("weights", [SEVERAL, SEVERAL.tolist(), tensor(SEVERAL)])
 def test_all_heads(weights: Any) -> None:
     figure = heatmap(weights, ROWS, COLUMNS)
-    assert [image.tolist() for image in images(figure)] == SEVERAL.tolist()
+    numpy.testing.assert_allclose(images(figure), SEVERAL, rtol=1e-6)
     panels = figure.axes[:5]
     assert [panel.get_title() for panel in panels] == [f"head {i}" for i in range(5)]
     assert len({panel.get_images()[0].get_clim() for panel in panels}) == 1  # one colour, one weight
-    assert panels[0].get_images()[0].get_clim() == (0, SEVERAL.max())
+    assert panels[0].get_images()[0].get_clim() == pytest.approx((0, SEVERAL.max()))
     assert len(figure.axes) == 6  # the sixth place of the grid is empty, and there is one colour bar
     for panel in panels:
         assert len(panel.get_xticklabels()) == 6
@@ -110,23 +101,22 @@ def test_a_long_text_makes_no_giant_picture() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "message"),
+    ("weights", "shape"),
     [
-        (0.5, r"expected weights of shape (T_q, T_k) or (H, T_q, T_k), got ()"),
-        ([], r"expected weights of shape (T_q, T_k) or (H, T_q, T_k), got (0,)"),
-        ([[]], r"expected weights of shape (T_q, T_k) or (H, T_q, T_k), got (1, 0)"),
-        (ONE[0], r"expected weights of shape (T_q, T_k) or (H, T_q, T_k), got (6,)"),
-        (SEVERAL[None], r"expected weights of shape (T_q, T_k) or (H, T_q, T_k), got (1, 5, 4, 6)"),
-        (ONE.T, "weights of shape (6, 4) do not fit 4 row and 6 column labels"),
-        (SEVERAL[:, :3], "weights of shape (5, 3, 6) do not fit 4 row and 6 column labels"),
-        ([[1.0, 2.0], [3.0]], "expected weights of one shape, got lists of unequal shapes [(1,), (2,)]"),
-        ([[1.0, [2.0]]], "expected weights of one shape, got lists of unequal shapes [(), (1,)]"),
+        (0.5, ()),
+        ([], (0,)),
+        ([[]], (1, 0)),
+        (ONE[0], (6,)),
+        (SEVERAL[None], (1, 5, 4, 6)),
+        (SEVERAL[:0], (0, 4, 6)),
+        (ONE.T, (6, 4)),
+        (SEVERAL[:, :3], (5, 3, 6)),
     ],
 )
-def test_wrong_shapes_are_refused_in_one_line(tmp_path: Path, weights: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=r"^expected|^weights") as caught:
+def test_wrong_shapes_are_refused_in_one_line(tmp_path: Path, weights: Any, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"^expected weights of shape \(T_q, T_k\) or \(H, T_q, T_k\), ") as caught:
         heatmap(weights, ROWS, COLUMNS, path=tmp_path / "x.png")
-    assert str(caught.value) == message
+    assert str(caught.value).endswith(f"got {shape} with 4 and 6 labels")
     assert not list(tmp_path.iterdir())
 
 

@@ -14,7 +14,6 @@ import minigrad as mg
 from attention import checkpoint
 from attention import train as t
 from attention.checkpoint import CheckpointError
-from attention.data import Pair
 
 TINY: dict[str, Any] = {"steps": 6, "batch": 4, "width": 8, "heads": 2, "layers": 1, "context": 8}
 
@@ -29,7 +28,7 @@ def settings(tmp_path: Path) -> Callable[..., t.Settings]:
 
 def saved(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """A checkpoint with every number as bytes, to be compared bit for bit."""
-    tensors, meta = checkpoint.load(folder)
+    tensors, meta = checkpoint.load(folder / t.FILE)
     return {name: (tensor.shape, tensor.tobytes()) for name, tensor in tensors.items()}, meta
 
 
@@ -101,9 +100,9 @@ def test_a_stopped_run_goes_on_bit_for_bit(
     assert signal.getsignal(number) == handler
 
     stopped = t.load(tmp_path / "parts")
-    assert stopped["step"] == 3
+    assert stopped.step == 3
     mg.random.seed(99)  # nothing that happens in between matters
-    task = t.make_task(stopped["settings"])
+    task = t.make_task(stopped.settings)
     t.train(task, tmp_path / "parts", stopped)
     assert saved(tmp_path / "parts") == saved(tmp_path / "whole")
 
@@ -115,7 +114,7 @@ def test_a_signal_between_two_steps_stops_after_the_next_one(
     monkeypatch.setattr(t.tqdm, "update", lambda bar: [signal.raise_signal(number) for number in once])
     with pytest.raises(t.Stopped, match="stopped after step 2 of 6"):
         t.train(t.make_task(settings()), tmp_path / "run")
-    assert t.load(tmp_path / "run")["step"] == 2
+    assert t.load(tmp_path / "run").step == 2
 
 
 def test_a_run_cut_short_in_its_first_step_goes_on_too(settings: Callable[..., t.Settings], tmp_path: Path) -> None:
@@ -126,7 +125,7 @@ def test_a_run_cut_short_in_its_first_step_goes_on_too(settings: Callable[..., t
     with pytest.raises(KeyboardInterrupt):
         t.train(task, tmp_path / "parts")
     stopped = t.load(tmp_path / "parts")
-    assert stopped["step"] == 0
+    assert stopped.step == 0
     t.train(t.make_task(settings()), tmp_path / "parts", stopped)
     assert saved(tmp_path / "parts") == saved(tmp_path / "whole")
 
@@ -135,11 +134,11 @@ def test_a_finished_run_is_left_as_it_is(settings: Callable[..., t.Settings], tm
     t.train(t.make_task(settings()), tmp_path / "run")
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()}
     finished = t.load(tmp_path / "run")
-    task = t.make_task(finished["settings"])
+    task = t.make_task(finished.settings)
     t.train(task, tmp_path / "run", finished)
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run").iterdir()} == before
     for name, parameter in task.model.named_parameters():
-        assert parameter.numpy().tobytes() == finished["tensors"][f"model.{name}"].tobytes()
+        assert saved(tmp_path / "run")[0][f"model.{name}"] == (parameter.shape, parameter.numpy().tobytes())
 
 
 @pytest.mark.parametrize("kind", ["pairs", "text"])
@@ -150,7 +149,7 @@ def test_other_data_is_noticed(settings: Callable[..., t.Settings], tmp_path: Pa
         file.write("the end\tof it\n")
     stopped = t.load(tmp_path / "run")
     with pytest.raises(ValueError, match=rf"cannot resume: .*{kind} is not what this run began with"):
-        t.train(t.make_task(stopped["settings"]), tmp_path / "run", stopped)
+        t.train(t.make_task(stopped.settings), tmp_path / "run", stopped)
 
 
 # ------------------------------------------------------------------------------------------------ nothing is lost
@@ -173,14 +172,14 @@ def test_a_disk_that_fills_up_leaves_the_last_checkpoint(
 
     def fills_up(path: Path, data: bytes) -> None:
         writes.append(path)
-        if len(writes) > 7:  # two for each save; the fourth save's JSON does not fit
+        if len(writes) > 3:
             raise OSError(errno.ENOSPC, "No space left on device")
         write(path, data)
 
     monkeypatch.setattr(checkpoint, "write_atomically", fills_up)
     with pytest.raises(OSError, match="No space left"):
         t.train(t.make_task(settings()), tmp_path / "run")
-    assert t.load(tmp_path / "run")["step"] == 2
+    assert t.load(tmp_path / "run").step == 2
 
 
 def test_a_loss_that_is_not_finite_stops_and_is_not_saved(
@@ -192,7 +191,7 @@ def test_a_loss_that_is_not_finite_stops_and_is_not_saved(
     task.loss = lambda step: (loss(step)[0] * (math.nan if step == 3 else 1.0), 1)  # type: ignore[method-assign]
     with pytest.raises(ValueError, match=r"the loss is not finite after step 4; .*run is as it was last saved"):
         t.train(task, tmp_path / "run")
-    assert t.load(tmp_path / "run")["step"] == 3
+    assert t.load(tmp_path / "run").step == 3
 
 
 # ------------------------------------------------------------------------------------------------ lying checkpoints
@@ -226,14 +225,12 @@ LIES: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "tensors: one of another shape": lambda meta, tensors: tensors.update(
         {"model.output.bias": tensors["model.output.bias"][:1]}
     ),
-}
-
-LIES_TO_RESUME: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "optimizer: one moment is missing": lambda meta, tensors: tensors.pop("optimizer.0.exp_avg"),
     "optimizer: one of another shape": lambda meta, tensors: tensors.update(
         {"optimizer.0.exp_avg": tensors["optimizer.0.exp_avg"][:1]}
     ),
     "random: not a state": lambda meta, tensors: meta.update(random={}),
+    "random: a number": lambda meta, tensors: meta.update(random=7),
 }
 
 
@@ -247,27 +244,17 @@ def stopped(settings: Callable[..., t.Settings], tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def tell(folder: Path, lie: Callable[[dict[str, Any], dict[str, Any]], Any]) -> None:
-    tensors, meta = checkpoint.load(folder)
-    lie(meta, tensors)
-    checkpoint.save(folder, tensors, meta)
-
-
 @pytest.mark.parametrize("lie", LIES)
 def test_a_checkpoint_that_lies_is_refused(stopped: Path, lie: str) -> None:
-    tell(stopped, LIES[lie])
-    with pytest.raises(CheckpointError) as caught:
-        t.load_model(stopped)
+    tensors, meta = checkpoint.load(stopped / t.FILE)
+    LIES[lie](meta, tensors)
+    checkpoint.save(stopped / t.FILE, tensors, meta)
+    with pytest.raises(
+        CheckpointError, match=r"checkpoint\.safetensors: not of `python -m attention train` \("
+    ) as caught:
+        t.load(stopped)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("lie", LIES_TO_RESUME)
-def test_a_checkpoint_that_lies_is_not_resumed(stopped: Path, lie: str) -> None:
-    tell(stopped, LIES_TO_RESUME[lie])
-    saved = t.load(stopped)
-    with pytest.raises(CheckpointError, match="cannot resume: damaged: ") as caught:
-        t.train(t.make_task(saved["settings"]), stopped, saved)
-    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < len(str(stopped)) + 300
 
 
 # ------------------------------------------------------------------------------------------------ using a model
@@ -319,13 +306,3 @@ def test_text_goes_on_from_what_fits_into_the_context(settings: Callable[..., t.
 
     assert written(long, seed=1) == written(long, seed=1) == written("sat " + long, seed=1) != written(long, seed=2)
     assert written(short, temperature=0) == written(short, top_k=1)
-
-
-def test_the_picture_is_of_a_date_with_the_months_name() -> None:
-    pairs = [
-        Pair("1900-01-01", ""),
-        Pair("mercredi 30 août 2028", ""),
-        Pair("16. Dezember 1924", ""),
-        Pair("3.6.26", ""),
-    ]
-    assert t._most_telling(pairs).source == "16. Dezember 1924"

@@ -1,8 +1,20 @@
 """attention.functional: the operations of Transformers, each with a backward pass derived by hand.
 
 Every file holds an operation's forward pass, its backward pass and, in the docstring, how one follows from the other.
-The names and arguments are those of ``torch.nn.functional``, but vectors are rows (``linear`` computes x W + b) and
-options are in the spelling of the array API standard (``axis``).
+There δx is a small change of x, its differential, while dx is the gradient with respect to x, as in the code, and g the
+gradient of the output y. So a change δx changes the loss by Σ g ∘ δy, and who writes that as Σ dx ∘ δx has found dx.
+
+The names are those of ``torch.nn.functional`` (erf: of ``torch``), and so is the order of the arguments that both have.
+What PyTorch calls ``input`` is ``x`` here, or ``logits`` or ``indices``. And
+
+    linear                          vectors are rows: x W + b, with ``weight`` of shape (in, out)
+    embedding                       has neither ``padding_idx`` nor ``max_norm``
+    softmax, log_softmax            have ``axis``, as the array API standard, -1 by default, for ``dim``
+    layer_norm, rms_norm            act on the last axis, without ``normalized_shape``; ``eps`` of rms_norm is 1e-6
+    relu, silu, dropout             do nothing in place
+    dropout                         takes a ``generator``
+    scaled_dot_product_attention    takes a ``generator``, and gives the weights, too, with ``return_weights``
+    cross_entropy                   has the classes on the last axis, integers as targets, and no weights of classes
 """
 
 from .activation import erf, gelu, relu, sigmoid, silu

@@ -33,7 +33,7 @@ def _flat(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array) -> tuple
 
 @primitive
 def sigmoid(xp: Any, x: Array, /) -> Array:
-    """s = 1 / (1 + e⁻ˣ), without overflow. ds = e⁻ˣ / (1 + e⁻ˣ)² dx, so dx = g s (1 − s)."""
+    """s = 1 / (1 + e⁻ˣ), without overflow. δs = e⁻ˣ / (1 + e⁻ˣ)² δx, so dx = g s (1 − s)."""
     wide = widen(xp, x)
     e = xp.exp(-xp.abs(wide))  # not above 1; s is 1/(1 + e) to the right of 0 and e/(1 + e) to the left
     return narrow(xp, xp.where(wide < 0, e, 1.0) / (1 + e), x)
@@ -49,7 +49,7 @@ def silu(xp: Any, x: Array, /) -> Any:
 
     (S. Elfwing, E. Uchibe, K. Doya, 2017, arXiv:1702.03118.)
 
-    Derivation. ds = s (1 − s) dx (see `sigmoid`), so dy = (s + x s (1 − s)) dx and dx = g s (1 + x (1 − s)).
+    Derivation. δs = s (1 − s) δx (see `sigmoid`), so δy = (s + x s (1 − s)) δx and dx = g s (1 + x (1 − s)).
     """
 
     def forward(x: Array) -> tuple[Array, ...]:
@@ -79,7 +79,7 @@ def gelu(xp: Any, x: Array, /, *, approximate: str = "none") -> Any:
     ``approximate="tanh"``: Φ(x) = (1 + tanh u) / 2 with u = √(2/π) (x + 0.044715 x³), as in GPT-2; its derivative is
     φ(x) = (1 − tanh² u) u′/2 = 2 Φ (1 − Φ) u′ with u′ = √(2/π) (1 + 3 · 0.044715 x²).
 
-    Derivation. dy = Φ dx + x dΦ, so dx = g (Φ + x φ), with the Φ that the forward pass kept.
+    Derivation. δy = Φ δx + x δΦ, so dx = g (Φ + x φ), with the Φ that the forward pass kept.
     """
     if approximate not in ("none", "tanh"):
         raise ValueError(f"expected approximate='none' or 'tanh', got {approximate!r}")
@@ -128,7 +128,7 @@ gelu.example((2, 3), approximate="tanh")
 
 @primitive
 def erf(xp: Any, x: Array, /) -> Array:
-    """The error function (2/√π) ∫₀ˣ exp(−t²) dt. d = (2/√π) exp(−x²) dx.
+    """The error function (2/√π) ∫₀ˣ exp(−t²) dt. δ = (2/√π) exp(−x²) δx.
 
     The standard has no such function. A namespace that has one is asked; else it is computed from rational
     approximations, to the last bit or two of float64 and float32.

@@ -100,7 +100,7 @@ def scaled_dot_product_attention(
 
     Notes
     -----
-    A query that may attend to nothing gets zeros, and passes on no gradient (PyTorch's composed path: NaN).
+    A query that may attend to nothing gets zeros, and passes on no gradient (as PyTorch since 2.5).
 
     What stands in ``key`` and ``value`` where ``attn_mask`` lets no query attend (padding), or in ``query`` where it
     may attend to nothing, reaches neither the output nor a gradient, NaN and inf included; its own gradient is 0. NaN

@@ -15,8 +15,8 @@ from ._numerics import library
 def dropout(x: Array, p: float = 0.5, training: bool = True, generator: Generator | None = None) -> Tensor:
     """Each element of x set to 0 with probability ``p``, the others divided by 1 − p, so that the mean stays.
 
-    (N. Srivastava et al., "Dropout", JMLR 15, 2014.) With ``training=False`` x as it is. The choice comes from
-    ``generator`` (`minigrad.random.default`), whose stream is the same on every backend.
+    (N. Srivastava et al., "Dropout", JMLR 15, 2014, pages 1929-1958.) With ``training=False`` x as it is. The choice
+    comes from ``generator`` (`minigrad.random.default`), whose stream is the same on every backend.
 
     Raises ValueError for a ``p`` outside of [0, 1].
     """

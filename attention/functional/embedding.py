@@ -7,7 +7,7 @@ from typing import Any
 
 import minigrad as mg
 from minigrad import primitive
-from minigrad.backend import Array, describe
+from minigrad.backend import Array
 from minigrad.indexing import add_along, take
 
 from ._numerics import widen
@@ -17,7 +17,7 @@ from ._numerics import widen
 def embedding(xp: Any, indices: Array, weight: Array) -> Array:
     """yₜ = w at row indicesₜ: for ``indices`` (…) and ``weight`` (n, d), y is of shape (…, d).
 
-    Derivation. dyₜ = dw at row indicesₜ, so each row of w gathers from wherever it was used:
+    Derivation. δyₜ = δw at row indicesₜ, so each row of w gathers from wherever it was used:
 
         dwᵢ = Σ gₜ over all t with indicesₜ = i.
 
@@ -26,8 +26,7 @@ def embedding(xp: Any, indices: Array, weight: Array) -> Array:
     wraps around, as a check would have to wait for the values.
     """
     if not mg.isdtype(indices.dtype, "integral"):
-        given = f"given indices: {describe(indices)}, weight: {describe(weight)}"
-        raise TypeError(f"embedding: expected indices of an integer dtype ({given})")
+        raise TypeError("expected indices of an integer dtype")
     if len(weight.shape) != 2:
         raise ValueError("expected weight of shape (n, d), a row for each index")
     y = take.raw(xp)(weight, xp.reshape(indices, (math.prod(indices.shape),)), axis=0)

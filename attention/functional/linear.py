@@ -16,8 +16,8 @@ def linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array
 
     Vectors are rows, as in the papers; PyTorch's ``weight`` is the transpose of this one.
 
-    Derivation. With the positions as the rows of a matrix, Y = X W + 1bᵀ and dY = dX W + X dW + 1dbᵀ. With G the
-    gradient of Y, tr(Gᵀ dY) = tr(W Gᵀ dX) + tr(Gᵀ X dW) + (Gᵀ1)ᵀ db, so
+    Derivation. With the positions as the rows of a matrix, Y = X W + 1bᵀ and δY = δX W + X δW + 1δbᵀ. With G the
+    gradient of Y, tr(Gᵀ δY) = tr(W Gᵀ δX) + tr(Gᵀ X δW) + (Gᵀ1)ᵀ δb, so
 
         dX = G Wᵀ,   dW = Xᵀ G,   db = Σ over the rows of G.
     """

@@ -24,12 +24,12 @@ def layer_norm(xp: Any, x: Array, weight: Array | None = None, bias: Array | Non
 
     (J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer Normalization", 2016, arXiv:1607.06450.) σ² is the mean of (x − μ)².
 
-    Derivation. With an overbar for the mean over the d features, dσ² = 2 (x−μ)dx‾ (μ's own change drops out, as
-    (x−μ)‾ = 0) and dr = −½ r³ dσ² = −r² (n dx)‾. Hence
+    Derivation. With an overbar for the mean over the features, δσ² = 2 ((x−μ) δx)‾ (μ's own change drops out, as
+    (x−μ)‾ = 0) and δr = −½ r³ δσ² = −r² (n δx)‾. Hence
 
-        dn = (dx − dx‾) r + (x − μ) dr = r (dx − dx‾ − n (n dx)‾).
+        δn = (δx − δx‾) r + (x − μ) δr = r (δx − δx‾ − n (n δx)‾).
 
-    This map of dx to dn is symmetric, so it takes the gradient of n, dn = w ∘ g, to that of x:
+    This map of δx to δn is symmetric, so it takes the gradient of n, dn = w ∘ g, to that of x:
 
         dx = r (dn − dn‾ − n (n dn)‾),   dw = Σ g ∘ n,   db = Σ g   (over all positions).
 
@@ -88,9 +88,9 @@ def rms_norm(xp: Any, x: Array, weight: Array | None = None, *, eps: float = 1e-
 
     (B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", 2019, arXiv:1910.07467.)
 
-    Derivation. With an overbar for the mean over the features, dr = −½ r³ · 2 (x dx)‾ = −r² (n dx)‾. Hence
+    Derivation. With an overbar for the mean over the features, δr = −½ r³ · 2 (x δx)‾ = −r² (n δx)‾. Hence
 
-        dn = r dx + x dr = r (dx − n (n dx)‾),
+        δn = r δx + x δr = r (δx − n (n δx)‾),
 
     which is symmetric as for `layer_norm`, so with dn = w ∘ g the gradient of n
 

@@ -16,16 +16,24 @@ def softmax(xp: Any, x: Array, /, axis: int = -1) -> Array:
 
     Subtracting the same number m from every xᵢ leaves y as it is; with m = max x, no exponential overflows.
 
-    Derivation. From ln yᵢ = xᵢ − ln Σⱼ eˣʲ follows dyᵢ = yᵢ (dxᵢ − Σⱼ yⱼ dxⱼ). With g the gradient of y,
+    Derivation. From ln yᵢ = xᵢ − ln Σⱼ eˣʲ follows δyᵢ = yᵢ (δxᵢ − Σⱼ yⱼ δxⱼ). With g the gradient of y,
 
-        Σᵢ gᵢ dyᵢ = Σᵢ gᵢ yᵢ dxᵢ − (Σᵢ gᵢ yᵢ) Σⱼ yⱼ dxⱼ,   so   dx = y ∘ (g − Σ g∘y).
+        Σᵢ gᵢ δyᵢ = Σᵢ gᵢ yᵢ δxᵢ − (Σᵢ gᵢ yᵢ) Σⱼ yⱼ δxⱼ,   so   dx = y ∘ (g − Σ g∘y).
 
     Where every xᵢ is −inf there is nothing to choose from: y is 0 there, and so is the gradient (PyTorch: NaN).
     """
-    wide = widen(xp, x)
+    wide = _checked(xp, x, axis)
     y = xp.exp(wide - shift(xp, wide, axis))
     y /= one_for_zero(xp, xp.sum(y, axis=axis, keepdims=True))
     return narrow(xp, y, x)
+
+
+def _checked(xp: Any, x: Array, axis: int) -> Array:
+    """x in the precision to compute in, or an error if there is no such axis."""
+    n = len(x.shape)
+    if not -n <= axis < n:
+        raise IndexError(f"expected axis between {-n} and {n - 1}" if n else "expected an array of at least one axis")
+    return widen(xp, x)
 
 
 def _softmax(g: Array, xp: Any, out: Array, axis: int) -> Array:
@@ -42,13 +50,13 @@ softmax.example((2, 3, 2), axis=1)
 def log_softmax(xp: Any, x: Array, /, axis: int = -1) -> Array:
     """yᵢ = xᵢ − ln Σⱼ eˣʲ along ``axis``: the logarithm of `softmax`, exact also where that would round to 0 or 1.
 
-    Derivation. dyᵢ = dxᵢ − Σⱼ eʸʲ dxⱼ, since eʸ is the softmax. With g the gradient of y,
+    Derivation. δyᵢ = δxᵢ − Σⱼ eʸʲ δxⱼ, since eʸ is the softmax. With g the gradient of y,
 
-        Σᵢ gᵢ dyᵢ = Σᵢ gᵢ dxᵢ − (Σᵢ gᵢ) Σⱼ eʸʲ dxⱼ,   so   dx = g − eʸ Σ g.
+        Σᵢ gᵢ δyᵢ = Σᵢ gᵢ δxᵢ − (Σᵢ gᵢ) Σⱼ eʸʲ δxⱼ,   so   dx = g − eʸ Σ g.
 
     Where every xᵢ is −inf, so is every yᵢ.
     """
-    wide = widen(xp, x)
+    wide = _checked(xp, x, axis)
     y = wide - shift(xp, wide, axis)
     y -= xp.log(one_for_zero(xp, xp.sum(xp.exp(y), axis=axis, keepdims=True)))
     return narrow(xp, y, x)

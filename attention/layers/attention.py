@@ -10,6 +10,7 @@ from minigrad.backend import dtype_name
 from minigrad.random import Generator
 
 from .. import functional as F
+from ..functional.dropout import check_probability
 from .embedding import RotaryPositions
 from .linear import Linear
 from .module import Module, expect_width, without_padding
@@ -18,31 +19,40 @@ Cache = dict[Module, tuple[Tensor, Tensor]]
 """The keys and values that each attention layer has computed so far, for writing one token at a time."""
 
 
+def tokens_seen(cache: Cache | None, layer: Module) -> int:
+    """The number of tokens whose keys and values ``layer`` has put into ``cache``."""
+    known = None if cache is None else cache.get(layer)
+    return 0 if known is None else known[0].shape[-2]
+
+
 class SelfAttention(Module):
     """One head of self-attention: each position of X reads from every position of X.
 
         Q = XW_q,    K = XW_k,    V = XW_v,    Y = softmax(QKᵀ/√d_head) V
 
-    Vaswani et al. (2017), equation 1. X is (..., T, d), each W (d, d_head), hence 3·d·d_head parameters, and Y is
-    (..., T, d_head). With ``is_causal``, a position reads from itself and earlier ones only.
+    A. Vaswani et al., "Attention is all you need" (2017), arXiv:1706.03762, equation 1. X is (..., T, d_model), each W
+    (d_model, d_head), hence 3·d_model·d_head parameters, and Y is (..., T, d_head).
 
     That W_q and W_k are two matrices is what makes attention directed: with one, the scores QKᵀ would be symmetric, and
     word i could not look at word j without being looked at in the same measure.
 
     Examples
     --------
-    >>> head = SelfAttention(d=6, d_head=2)
+    >>> head = SelfAttention(d_model=6, d_head=2)
     >>> head(mg.ones((5, 6))).shape, head.parameter_count()
     ((5, 2), 36)
     """
 
-    def __init__(self, d: int, d_head: int, dtype: Any = "float32", generator: Generator | None = None) -> None:
-        self.query = Linear(d, d_head, False, dtype, generator)
-        self.key = Linear(d, d_head, False, dtype, generator)
-        self.value = Linear(d, d_head, False, dtype, generator)
+    def __init__(self, d_model: int, d_head: int, dtype: Any = "float32", generator: Generator | None = None) -> None:
+        self.query = Linear(d_model, d_head, bias=False, dtype=dtype, generator=generator)
+        self.key = Linear(d_model, d_head, bias=False, dtype=dtype, generator=generator)
+        self.value = Linear(d_model, d_head, bias=False, dtype=dtype, generator=generator)
 
     def __call__(self, x: Tensor, is_causal: bool = False) -> Tensor:
-        query, key, value = self.query(x), self.key(x), self.value(x)
+        """Y of shape (..., T, d_head). With ``is_causal`` a position reads from itself and earlier ones only."""
+        query = self.query(x)
+        key = self.key(x)
+        value = self.value(x)
         y: Tensor = F.scaled_dot_product_attention(query, key, value, is_causal=is_causal)
         return y
 
@@ -52,30 +62,35 @@ class CrossAttention(Module):
 
         Q = XW_q,    K = SW_k,    V = SW_v,    Y = softmax(QKᵀ/√d_head) V
 
-    Vaswani et al. (2017), section 3.2.3. X is (..., T, d), S is (..., T_s, d_source), and Y is (..., T, d_head).
+    A. Vaswani et al. (2017), arXiv:1706.03762, section 3.2.3. X is (..., T, d_model), S is (..., T_s, d_source), and Y
+    is (..., T, d_head).
 
     Examples
     --------
-    >>> head = CrossAttention(d=6, d_head=2, d_source=3)
+    >>> head = CrossAttention(d_model=6, d_head=2, d_source=3)
     >>> head(mg.ones((5, 6)), mg.ones((7, 3))).shape
     (5, 2)
     """
 
     def __init__(
         self,
-        d: int,
+        d_model: int,
         d_head: int,
         d_source: int | None = None,
         dtype: Any = "float32",
         generator: Generator | None = None,
     ) -> None:
-        d_source = d if d_source is None else d_source
-        self.query = Linear(d, d_head, False, dtype, generator)
-        self.key = Linear(d_source, d_head, False, dtype, generator)
-        self.value = Linear(d_source, d_head, False, dtype, generator)
+        d_source = d_model if d_source is None else d_source
+        self.query = Linear(d_model, d_head, bias=False, dtype=dtype, generator=generator)
+        self.key = Linear(d_source, d_head, bias=False, dtype=dtype, generator=generator)
+        self.value = Linear(d_source, d_head, bias=False, dtype=dtype, generator=generator)
 
     def __call__(self, x: Tensor, source: Tensor) -> Tensor:
-        y: Tensor = F.scaled_dot_product_attention(self.query(x), self.key(source), self.value(source))
+        """Y of shape (..., T, d_head)."""
+        query = self.query(x)
+        key = self.key(source)
+        value = self.value(source)
+        y: Tensor = F.scaled_dot_product_attention(query, key, value)
         return y
 
 
@@ -84,8 +99,8 @@ class MultiHeadAttention(Module):
 
         head_h = softmax(Q_h K_hᵀ/√d_head) V_h,    Y = [head_1 … head_H] W_o
 
-    Vaswani et al. (2017), section 3.2.2; Q_h, K_h and V_h are columns of XW_q, SW_k and SW_v, so that a single product
-    serves all heads. Without biases that is 4·d_model² parameters.
+    A. Vaswani et al. (2017), arXiv:1706.03762, section 3.2.2; Q_h, K_h and V_h are columns of XW_q, SW_k and SW_v, so
+    that a single product serves all heads. Without biases that is 4·d_model² parameters.
 
     Parameters
     ----------
@@ -94,7 +109,8 @@ class MultiHeadAttention(Module):
     d_source
         The width of the source, where it differs.
     num_kv_heads
-        Fewer heads for keys and values than for queries, each serving a group of these: Ainslie et al., "GQA" (2023).
+        Fewer heads for keys and values than for queries, each serving a group of these: J. Ainslie et al., "GQA"
+        (2023), arXiv:2305.13245.
     bias
         Whether the four projections have one.
     dropout
@@ -128,17 +144,16 @@ class MultiHeadAttention(Module):
             raise ValueError(f"MultiHeadAttention: num_heads={num_heads} does not divide d_model={d_model}")
         if num_kv_heads < 1 or num_heads % num_kv_heads:
             raise ValueError(f"MultiHeadAttention: num_kv_heads={num_kv_heads} does not divide num_heads={num_heads}")
-        if not 0 <= dropout <= 1:
-            raise ValueError(f"MultiHeadAttention: expected dropout between 0 and 1, got {dropout}")
+        check_probability("MultiHeadAttention", "dropout", dropout)
         d_head = d_model // num_heads
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
         self.dropout = dropout
         self.generator = generator
         self.rotary = rotary
-        self.query = Linear(d_model, d_model, bias, dtype, generator)
-        self.key = Linear(d_source, num_kv_heads * d_head, bias, dtype, generator)
-        self.value = Linear(d_source, num_kv_heads * d_head, bias, dtype, generator)
-        self.output = Linear(d_model, d_model, bias, dtype, generator)
+        self.query = Linear(d_model, d_model, bias=bias, dtype=dtype, generator=generator)
+        self.key = Linear(d_source, num_kv_heads * d_head, bias=bias, dtype=dtype, generator=generator)
+        self.value = Linear(d_source, num_kv_heads * d_head, bias=bias, dtype=dtype, generator=generator)
+        self.output = Linear(d_model, d_model, bias=bias, dtype=dtype, generator=generator)
 
     def __call__(
         self,
@@ -179,26 +194,25 @@ class MultiHeadAttention(Module):
         ValueError
             For widths and masks that do not fit.
         """
-        memory, key_mask = (x, mask) if source is None else (source, source_mask)
-        expect_width("MultiHeadAttention", x, self.query.weight.shape[0])
-        expect_width("MultiHeadAttention", memory, self.key.weight.shape[0], "source")
         if source is None and source_mask is not None:
             raise ValueError("MultiHeadAttention: source_mask without a source; self-attention takes mask")
         if source is not None and is_causal:
             raise ValueError("MultiHeadAttention: is_causal is for self-attention, here is a source")
         if source is None and cache is not None and mask is not None:
             raise ValueError("MultiHeadAttention: mask and cache do not go together in self-attention")
+        expect_width("MultiHeadAttention", x, self.query.weight.shape[0])
 
         x = without_padding(x, mask, "MultiHeadAttention")
-        memory = x if source is None else without_padding(source, source_mask, "MultiHeadAttention")
         query = _split(self.query(x), self.num_heads)
         known = None if cache is None else cache.get(self)
         if source is not None and known is not None:
             key, value = known
         else:
+            memory = x if source is None else without_padding(source, source_mask, "MultiHeadAttention")
+            expect_width("MultiHeadAttention", memory, self.key.weight.shape[0], "source")
             key, value = _split(self.key(memory), self.num_kv_heads), _split(self.value(memory), self.num_kv_heads)
             if self.rotary is not None and source is None:
-                offset = 0 if known is None else known[0].shape[-2]
+                offset = tokens_seen(cache, self)
                 query, key = self.rotary(query, offset), self.rotary(key, offset)
             if known is not None:
                 if x.shape[-2] != 1:
@@ -212,9 +226,9 @@ class MultiHeadAttention(Module):
             query,
             key,
             value,
-            _both(key_mask, attn_mask),
-            self.dropout if self.training else 0.0,
-            is_causal,
+            _both(mask if source is None else source_mask, attn_mask),
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=is_causal,
             enable_gqa=self.num_kv_heads != self.num_heads,
             return_weights=return_weights,
             generator=self.generator,

@@ -2,9 +2,11 @@
 
 Where the normalisation stands makes two kinds of block:
 
-    post    y = norm(x + f(x))    Vaswani et al. (2017): deep stacks need a slow warm-up of the learning rate
-    pre     y = x + f(norm(x))    Xiong et al., "On layer normalization in the Transformer architecture" (2020):
-                                  gradients reach every layer undiminished; a last norm after the stack is due
+    post    y = norm(x + f(x))    deep stacks need a slow warm-up of the learning rate
+    pre     y = x + f(norm(x))    gradients reach every layer undiminished; a last norm after the stack is due
+
+A. Vaswani et al., "Attention is all you need" (2017), arXiv:1706.03762, and R. Xiong et al., "On layer normalization in
+the Transformer architecture" (2020), arXiv:2002.04745.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from minigrad.random import Generator
 
 from .. import functional as F
 from .attention import Cache, MultiHeadAttention
-from .linear import Dropout, FeedForward, LayerNorm
+from .linear import Dropout, FeedForward
 from .module import Module, without_padding
+from .normalization import LayerNorm
 
 
 class Residual(Module):
@@ -34,18 +37,20 @@ class Residual(Module):
     """
 
     def __init__(
-        self, d: int, norm: str, dropout: float, dtype: Any = "float32", generator: Generator | None = None
+        self, d_model: int, norm: str, dropout: float, dtype: Any = "float32", generator: Generator | None = None
     ) -> None:
         if norm not in ("pre", "post"):
             raise ValueError(f"norm: expected 'pre' or 'post', got {norm!r}")
         self.pre = norm == "pre"
-        self.norm = LayerNorm(d, dtype=dtype)
+        self.norm = LayerNorm(d_model, dtype=dtype)
         self.dropout = Dropout(dropout, generator)
 
     def enter(self, x: Tensor) -> Tensor:
+        """What f is given: norm(x), or x itself."""
         return self.norm(x) if self.pre else x
 
     def leave(self, x: Tensor, y: Tensor) -> Tensor:
+        """What goes on: x plus y = f(enter(x)), normalised or not."""
         y = x + self.dropout(y)
         return y if self.pre else self.norm(y)
 
@@ -76,11 +81,12 @@ class EncoderBlock(Module):
         generator: Generator | None = None,
     ) -> None:
         self.attention = MultiHeadAttention(d_model, num_heads, dropout=dropout, dtype=dtype, generator=generator)
-        self.attention_residual = Residual(d_model, norm, dropout, dtype, generator)
+        self.attention_residual = Residual(d_model, norm, dropout=dropout, dtype=dtype, generator=generator)
         self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dtype=dtype, generator=generator)
-        self.feed_forward_residual = Residual(d_model, norm, dropout, dtype, generator)
+        self.feed_forward_residual = Residual(d_model, norm, dropout=dropout, dtype=dtype, generator=generator)
 
     def __call__(self, x: Tensor, mask: Any = None, is_causal: bool = False, cache: Cache | None = None) -> Tensor:
+        """The block's output, of the shape of x. Raises ValueError for widths and masks that do not fit."""
         x = without_padding(x, mask, "EncoderBlock")
         y = self.attention(self.attention_residual.enter(x), mask=mask, is_causal=is_causal, cache=cache)
         x = self.attention_residual.leave(x, y)
@@ -114,11 +120,11 @@ class DecoderBlock(Module):
         generator: Generator | None = None,
     ) -> None:
         self.attention = MultiHeadAttention(d_model, num_heads, dropout=dropout, dtype=dtype, generator=generator)
-        self.attention_residual = Residual(d_model, norm, dropout, dtype, generator)
+        self.attention_residual = Residual(d_model, norm, dropout=dropout, dtype=dtype, generator=generator)
         self.cross_attention = MultiHeadAttention(d_model, num_heads, dropout=dropout, dtype=dtype, generator=generator)
-        self.cross_attention_residual = Residual(d_model, norm, dropout, dtype, generator)
+        self.cross_attention_residual = Residual(d_model, norm, dropout=dropout, dtype=dtype, generator=generator)
         self.feed_forward = FeedForward(d_model, d_ff, activation=activation, dtype=dtype, generator=generator)
-        self.feed_forward_residual = Residual(d_model, norm, dropout, dtype, generator)
+        self.feed_forward_residual = Residual(d_model, norm, dropout=dropout, dtype=dtype, generator=generator)
 
     def __call__(
         self,
@@ -129,6 +135,7 @@ class DecoderBlock(Module):
         cache: Cache | None = None,
         return_weights: bool = False,
     ) -> Any:
+        """The block's output, or (output, weights). Raises ValueError for widths and masks that do not fit."""
         x = without_padding(x, mask, "DecoderBlock")
         y = self.attention(self.attention_residual.enter(x), mask=mask, is_causal=True, cache=cache)
         x = self.attention_residual.leave(x, y)

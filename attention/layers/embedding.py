@@ -6,7 +6,6 @@ from typing import Any
 
 import minigrad as mg
 from minigrad import Tensor
-from minigrad.backend import dtype_name
 from minigrad.random import Generator
 
 from .. import functional as F
@@ -14,10 +13,9 @@ from .module import Module, expect_width, parameter
 
 
 class Embedding(Module):
-    """Row ``indices`` of a table: integers of shape (...) become vectors of shape (..., d).
+    """Row ``indices`` of a table: integers of shape (...) become vectors of shape (..., embedding_dim).
 
-    The table, ``weight`` of shape (num_embeddings, d), is drawn from N(0, std²). Raises TypeError for indices that are
-    no integers.
+    The table, ``weight`` of shape (num_embeddings, embedding_dim), is drawn from N(0, std²).
 
     Examples
     --------
@@ -28,27 +26,26 @@ class Embedding(Module):
     def __init__(
         self,
         num_embeddings: int,
-        d: int,
+        embedding_dim: int,
         std: float = 1.0,
         dtype: Any = "float32",
         generator: Generator | None = None,
     ) -> None:
         generator = generator or mg.random.default
-        self.weight = parameter(generator.normal((num_embeddings, d), std=std, dtype=dtype))
+        self.weight = parameter(generator.normal((num_embeddings, embedding_dim), std=std, dtype=dtype))
 
     def __call__(self, indices: Tensor) -> Tensor:
-        if not mg.isdtype(indices.dtype, "integral"):
-            raise TypeError(f"Embedding: expected integer indices, got {dtype_name(indices.dtype)}")
+        """The rows at ``indices``. Raises TypeError for indices that are no integers."""
         return F.embedding(indices, self.weight)
 
 
 class SinusoidalPositions(Module):
     """x plus a fixed wave for each pair of its components, so that every position has a pattern of its own:
 
-        PE[t, 2i] = sin(t / 10000^(2i/d)),    PE[t, 2i+1] = cos(t / 10000^(2i/d))
+        PE[t, 2i] = sin(t / 10000^(2i/d)),    PE[t, 2i+1] = cos(t / 10000^(2i/d))    with d = d_model
 
-    Vaswani et al. (2017), section 3.5. x is (..., T, d), its first vector stands at position ``offset``. Raises
-    ValueError for an odd d, and for a sequence that goes beyond ``max_length``.
+    A. Vaswani et al., "Attention is all you need" (2017), arXiv:1706.03762, section 3.5. Raises ValueError for an odd
+    d_model.
 
     Examples
     --------
@@ -56,20 +53,24 @@ class SinusoidalPositions(Module):
     [0.0, 1.0, 0.0, 1.0]
     """
 
-    def __init__(self, max_length: int, d: int, dtype: Any = "float32") -> None:
-        angles = _angles(max_length, d, "SinusoidalPositions")
-        table = mg.reshape(mg.stack([mg.sin(angles), mg.cos(angles)], axis=-1), (max_length, d))
+    def __init__(self, max_length: int, d_model: int, dtype: Any = "float32") -> None:
+        angles = _angles(max_length, d_model, "SinusoidalPositions")
+        table = mg.reshape(mg.stack([mg.sin(angles), mg.cos(angles)], axis=-1), (max_length, d_model))
         self._table = mg.astype(table, dtype)
 
     def __call__(self, x: Tensor, offset: int = 0) -> Tensor:
+        """For x of shape (..., T, d_model), whose first vector stands at position ``offset``.
+
+        Raises ValueError for an x of another width or a sequence that goes beyond ``max_length``.
+        """
         return x + _rows(self._table, x, offset, "SinusoidalPositions")
 
 
 class LearnedPositions(Module):
-    """x plus a learned vector for each position. x is (..., T, d), its first vector stands at position ``offset``.
+    """x plus a learned vector for each position: a table, ``weight`` of shape (max_length, d_model), from N(0, std²).
 
-    Radford et al., "Language models are unsupervised multitask learners" (2019). The table, ``weight`` of shape
-    (max_length, d), is drawn from N(0, std²). Raises ValueError for a sequence that goes beyond ``max_length``.
+    A. Radford, J. Wu, R. Child, D. Luan, D. Amodei and I. Sutskever, "Language models are unsupervised multitask
+    learners", OpenAI (2019), known as GPT-2.
 
     Examples
     --------
@@ -78,12 +79,21 @@ class LearnedPositions(Module):
     """
 
     def __init__(
-        self, max_length: int, d: int, std: float = 0.02, dtype: Any = "float32", generator: Generator | None = None
+        self,
+        max_length: int,
+        d_model: int,
+        std: float = 0.02,
+        dtype: Any = "float32",
+        generator: Generator | None = None,
     ) -> None:
         generator = generator or mg.random.default
-        self.weight = parameter(generator.normal((max_length, d), std=std, dtype=dtype))
+        self.weight = parameter(generator.normal((max_length, d_model), std=std, dtype=dtype))
 
     def __call__(self, x: Tensor, offset: int = 0) -> Tensor:
+        """For x of shape (..., T, d_model), whose first vector stands at position ``offset``.
+
+        Raises ValueError for an x of another width or a sequence that goes beyond ``max_length``.
+        """
         return x + _rows(self.weight, x, offset, "LearnedPositions")
 
 
@@ -92,10 +102,9 @@ class RotaryPositions(Module):
 
         (x[2i], x[2i+1])  →  (x[2i] cos tθ_i - x[2i+1] sin tθ_i,  x[2i] sin tθ_i + x[2i+1] cos tθ_i)
 
-    with θ_i = 10000^(-2i/d). A product of a query at position m and a key at n then depends on m - n alone, as
-    ⟨R_m q, R_n k⟩ = ⟨q, R_(n-m) k⟩. Su et al., "RoFormer" (2021), equation 34. x is (..., T, d), its first vector
-    stands at position ``offset``. Give it to `MultiHeadAttention`, with d the width of a head. Raises ValueError for
-    an odd d, and for a sequence that goes beyond ``max_length``.
+    with θ_i = 10000^(-2i/d_head). A product of a query at position m and a key at n then depends on m - n alone, as
+    ⟨R_m q, R_n k⟩ = ⟨q, R_(n-m) k⟩. J. Su et al., "RoFormer: Enhanced Transformer with rotary position embedding"
+    (2021), arXiv:2104.09864, equation 34. Give it to `MultiHeadAttention`. Raises ValueError for an odd d_head.
 
     Examples
     --------
@@ -103,14 +112,18 @@ class RotaryPositions(Module):
     (2, 5, 4)
     """
 
-    def __init__(self, max_length: int, d: int, dtype: Any = "float32") -> None:
-        angles = _angles(max_length, d, "RotaryPositions")
+    def __init__(self, max_length: int, d_head: int, dtype: Any = "float32") -> None:
+        angles = _angles(max_length, d_head, "RotaryPositions")
         # Each angle twice, so that the tables are as wide as x.
-        angles = mg.reshape(mg.stack([angles, angles], axis=-1), (max_length, d))
+        angles = mg.reshape(mg.stack([angles, angles], axis=-1), (max_length, d_head))
         self._cos = mg.astype(mg.cos(angles), dtype)
         self._sin = mg.astype(mg.sin(angles), dtype)
 
     def __call__(self, x: Tensor, offset: int = 0) -> Tensor:
+        """For x of shape (..., T, d_head), whose first vector stands at position ``offset``.
+
+        Raises ValueError for an x of another width or a sequence that goes beyond ``max_length``.
+        """
         cos = _rows(self._cos, x, offset, "RotaryPositions")
         sin = _rows(self._sin, x, offset, "RotaryPositions")
         quarter_turn = mg.reshape(mg.stack([-x[..., 1::2], x[..., ::2]], axis=-1), x.shape)

@@ -1,4 +1,4 @@
-"""Layers that act on each position by itself: Linear, FeedForward, Dropout, and the two normalisations."""
+"""Layers that act on each position by itself: Linear, FeedForward and Dropout."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from minigrad import Tensor
 from minigrad.random import Generator
 
 from .. import functional as F
-from .module import Module, expect_width, parameter
+from ..functional.dropout import check_probability
+from .module import Module, parameter
 
 
 class Linear(Module):
     """Y = XW + b, with X of shape (..., in_features) and W of shape (in_features, out_features).
 
-    Both are drawn from U(-1/√in_features, 1/√in_features), PyTorch's range; W is the transpose of PyTorch's.
-    Raises ValueError for an X of another width.
+    Both are drawn from U(-1/√in_features, 1/√in_features), PyTorch's range; W is the transpose of PyTorch's. Raises
+    ValueError for a width below 1.
 
     Examples
     --------
@@ -45,14 +46,15 @@ class Linear(Module):
         self.bias = parameter(generator.uniform((out_features,), -bound, bound, dtype=dtype)) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        expect_width("Linear", x, self.weight.shape[0])
+        """Y of shape (..., out_features). Raises ValueError for an X of another width than in_features."""
         return F.linear(x, self.weight, self.bias)
 
 
 class Dropout(Module):
     """In training, zero with probability p and the rest scaled by 1/(1-p); in evaluation, x itself.
 
-    Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014).
+    N. Srivastava, G. Hinton, A. Krizhevsky, I. Sutskever and R. Salakhutdinov, "Dropout: a simple way to prevent neural
+    networks from overfitting", JMLR 15 (2014), pages 1929-1958. Raises ValueError for a p that is no probability.
 
     Examples
     --------
@@ -62,61 +64,20 @@ class Dropout(Module):
     """
 
     def __init__(self, p: float = 0.5, generator: Generator | None = None) -> None:
-        if not 0 <= p <= 1:
-            raise ValueError(f"Dropout: expected a probability between 0 and 1, got {p}")
+        check_probability("Dropout", "p", p)
         self.p = p
         self.generator = generator
 
     def __call__(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.p, self.training, self.generator)
-
-
-class LayerNorm(Module):
-    """y = (x - mean) / √(variance + eps) · weight + bias, over the last axis, of width d.
-
-    Ba, Kiros and Hinton, "Layer normalization" (2016), equation 4. The weight starts as ones, the bias as zeros.
-
-    Examples
-    --------
-    >>> LayerNorm(4)(mg.ones((2, 3, 4))).shape
-    (2, 3, 4)
-    """
-
-    def __init__(self, d: int, eps: float = 1e-5, dtype: Any = "float32") -> None:
-        self.eps = eps
-        self.weight = parameter(mg.ones((d,), dtype=dtype))
-        self.bias = parameter(mg.zeros((d,), dtype=dtype))
-
-    def __call__(self, x: Tensor) -> Tensor:
-        expect_width("LayerNorm", x, self.weight.shape[0])
-        return F.layer_norm(x, self.weight, self.bias, eps=self.eps)
-
-
-class RMSNorm(Module):
-    """y = x / √(mean(x²) + eps) · weight, over the last axis, of width d: LayerNorm without the centre.
-
-    Zhang and Sennrich, "Root mean square layer normalization" (2019), equation 4. The weight starts as ones.
-
-    Examples
-    --------
-    >>> RMSNorm(4)(mg.ones((2, 3, 4))).shape
-    (2, 3, 4)
-    """
-
-    def __init__(self, d: int, eps: float = 1e-6, dtype: Any = "float32") -> None:
-        self.eps = eps
-        self.weight = parameter(mg.ones((d,), dtype=dtype))
-
-    def __call__(self, x: Tensor) -> Tensor:
-        expect_width("RMSNorm", x, self.weight.shape[0])
-        return F.rms_norm(x, self.weight, eps=self.eps)
+        """x with elements dropped in training, of any shape."""
+        return F.dropout(x, self.p, training=self.training, generator=self.generator)
 
 
 class FeedForward(Module):
-    """FFN(x) = activation(xW₁ + b₁)W₂ + b₂, with W₁ of shape (d, d_ff) and d_ff = 4d unless given.
+    """FFN(x) = activation(xW₁ + b₁)W₂ + b₂, with W₁ of shape (d_model, d_ff) and d_ff = 4·d_model unless given.
 
-    Vaswani et al., "Attention is all you need" (2017), equation 2; there the activation is ReLU. Without biases and
-    with d_ff = 4d it has 8d² parameters.
+    A. Vaswani et al., "Attention is all you need" (2017), arXiv:1706.03762, equation 2; there the activation is ReLU.
+    Without biases and with d_ff = 4·d_model it has 8·d_model² parameters.
 
     Examples
     --------
@@ -126,17 +87,18 @@ class FeedForward(Module):
 
     def __init__(
         self,
-        d: int,
+        d_model: int,
         d_ff: int | None = None,
         bias: bool = True,
         activation: Callable[[Tensor], Tensor] = F.relu,
         dtype: Any = "float32",
         generator: Generator | None = None,
     ) -> None:
-        d_ff = 4 * d if d_ff is None else d_ff
+        d_ff = 4 * d_model if d_ff is None else d_ff
         self.activation = activation
-        self.up = Linear(d, d_ff, bias, dtype, generator)
-        self.down = Linear(d_ff, d, bias, dtype, generator)
+        self.up = Linear(d_model, d_ff, bias=bias, dtype=dtype, generator=generator)
+        self.down = Linear(d_ff, d_model, bias=bias, dtype=dtype, generator=generator)
 
     def __call__(self, x: Tensor) -> Tensor:
+        """FFN(x) of the shape of x, (..., d_model)."""
         return self.down(self.activation(self.up(x)))

@@ -24,9 +24,9 @@ class Module:
     Examples
     --------
     >>> class Affine(Module):
-    ...     def __init__(self, d: int) -> None:
-    ...         self.scale = mg.Tensor([1.0] * d, requires_grad=True, dtype="float32")
-    ...         self.shift = mg.Tensor([0.0] * d, requires_grad=True, dtype="float32")
+    ...     def __init__(self, d_model: int) -> None:
+    ...         self.scale = mg.Tensor([1.0] * d_model, requires_grad=True, dtype="float32")
+    ...         self.shift = mg.Tensor([0.0] * d_model, requires_grad=True, dtype="float32")
     ...     def __call__(self, x: Tensor) -> Tensor:
     ...         return self.scale * x + self.shift
     >>> model = Affine(3)
@@ -85,9 +85,8 @@ class Module:
 
     def train(self, mode: bool = True) -> Self:
         """Switch dropout on (off with ``mode=False``), in this Module and all inside it; returns the Module itself."""
-        for _, value in _walk(self, "", set()):
-            if isinstance(value, Module):
-                value.training = mode
+        for module in self._modules():
+            module.training = mode
         return self
 
     def eval(self) -> Self:
@@ -96,14 +95,22 @@ class Module:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Dropout off and nothing recorded, inside a ``with`` block: for using a model that is being trained."""
-        training = self.training
+        """Dropout off and nothing recorded, inside a ``with`` block: for using a model that is being trained.
+
+        Afterwards every Module inside is in the mode in which it was.
+        """
+        modes = [(module, module.training) for module in self._modules()]
         self.eval()
         try:
             with mg.no_grad():
                 yield
         finally:
-            self.train(training)
+            for module, training in modes:
+                module.training = training
+
+    def _modules(self) -> Iterator[Module]:
+        """This Module and each inside it, once."""
+        return (value for _, value in _walk(self, "", set()) if isinstance(value, Module))
 
     def __repr__(self) -> str:
         settings, inside = [], []
@@ -158,11 +165,13 @@ class ShapesOnly(Generator):
     def normal(
         self, shape: Any, mean: float = 0.0, std: float = 1.0, *, dtype: Any = None, device: Any = None
     ) -> Tensor:
+        """Zeros of ``shape`` that take no memory."""
         return self.uniform(shape, dtype=dtype, device=device)
 
     def uniform(
         self, shape: Any, low: float = 0.0, high: float = 1.0, *, dtype: Any = None, device: Any = None
     ) -> Tensor:
+        """Zeros of ``shape`` that take no memory."""
         zeros: Tensor = mg.broadcast_to(mg.zeros((), dtype=dtype, device=device), shape)
         return zeros
 

@@ -1,7 +1,8 @@
 """The decoder-only Transformer, which continues a text.
 
-Radford et al., "Language models are unsupervised multitask learners" (2019), known as GPT-2: blocks with the
-normalisation in front, GELU in its tanh form, learned positions, and one matrix for reading and writing tokens.
+A. Radford, J. Wu, R. Child, D. Luan, D. Amodei and I. Sutskever, "Language models are unsupervised multitask learners",
+OpenAI (2019), known as GPT-2: blocks with the normalisation in front, GELU in its tanh form, learned positions, and one
+matrix for reading and writing tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from minigrad.random import Generator
 
 from .. import functional as F
 from ..layers import Dropout, Embedding, EncoderBlock, LayerNorm, LearnedPositions, Module
-from ..layers.attention import Cache
+from ..layers.attention import Cache, tokens_seen
 
 
 class GPT(Module):
@@ -57,8 +58,8 @@ class GPT(Module):
         generator: Generator | None = None,
     ) -> None:
         self.context_length = context_length
-        self.tokens = Embedding(vocab_size, d_model, 0.02, dtype, generator)
-        self.positions = LearnedPositions(context_length, d_model, 0.02, dtype, generator)
+        self.tokens = Embedding(vocab_size, d_model, std=0.02, dtype=dtype, generator=generator)
+        self.positions = LearnedPositions(context_length, d_model, std=0.02, dtype=dtype, generator=generator)
         self.dropout = Dropout(dropout, generator)
         gelu = partial(F.gelu, approximate="tanh")
         self.blocks = [
@@ -86,8 +87,7 @@ class GPT(Module):
 
         T is at most ``context_length``. With a ``cache``, empty at first, ``ids`` is what has come since the last call.
         """
-        known = cache and cache.get(self.blocks[0].attention)
-        x = self.dropout(self.positions(self.tokens(ids), known[0].shape[-2] if known else 0))
+        x = self.dropout(self.positions(self.tokens(ids), tokens_seen(cache, self.blocks[0].attention)))
         for block in self.blocks:
             x = block(x, is_causal=True, cache=cache)
         return F.linear(self.norm(x), self.tokens.weight.T)
@@ -146,7 +146,8 @@ def _choose(logits: Tensor, temperature: float, top_k: int | None, generator: Ge
     if top_k is not None and top_k < logits.shape[-1]:
         lowest = mg.sort(logits, axis=-1)[:, -top_k, None]
         logits = mg.where(logits < lowest, -mg.inf, logits)
-    # The largest of logits plus Gumbel noise is distributed as softmax(logits): Maddison et al. (2014). In float64, as
-    # a float32 can round up to 1, of which the noise is infinite.
+    # The largest of logits plus Gumbel noise is distributed as softmax(logits): C. J. Maddison, D. Tarlow and
+    # T. Minka, "A* sampling" (2014), arXiv:1411.0030. In float64, as a float32 can round up to 1, of which the noise is
+    # infinite.
     noise = -mg.log(-mg.log(generator.uniform(logits.shape, 1e-9, 1.0, device=logits.device)))
     return mg.argmax(logits / temperature + noise, axis=-1)

@@ -1,8 +1,9 @@
 """The encoder-decoder Transformer, which reads one sequence and writes another.
 
-Vaswani et al., "Attention is all you need" (2017). With ``norm="post"`` it is the paper's model, but for its sharing of
-embeddings between source and target and its lack of biases in the attention; with ``norm="pre"`` it trains without a
-warm-up of the learning rate.
+A. Vaswani, N. Shazeer, N. Parmar, J. Uszkoreit, L. Jones, A. N. Gomez, Ł. Kaiser and I. Polosukhin, "Attention is all
+you need" (2017), arXiv:1706.03762. With ``norm="post"`` it is the paper's model, but for its sharing of embeddings
+between source and target and its lack of biases in the attention; with ``norm="pre"`` it trains without a warm-up of
+the learning rate.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from minigrad import Tensor
 from minigrad.random import Generator
 
 from ..layers import DecoderBlock, Dropout, Embedding, EncoderBlock, LayerNorm, Linear, Module, SinusoidalPositions
-from ..layers.attention import Cache
+from ..layers.attention import Cache, tokens_seen
 from ..layers.module import without_padding
 
 
@@ -61,9 +62,9 @@ class Transformer(Module):
         std = 1 / math.sqrt(d_model)  # so that, scaled by √d_model, an embedding is as large as a position
         self.max_length = max_length
         self.scale = math.sqrt(d_model)
-        self.source_embedding = Embedding(source_vocab, d_model, std, dtype, generator)
-        self.target_embedding = Embedding(target_vocab, d_model, std, dtype, generator)
-        self.positions = SinusoidalPositions(max_length, d_model, dtype)
+        self.source_embedding = Embedding(source_vocab, d_model, std=std, dtype=dtype, generator=generator)
+        self.target_embedding = Embedding(target_vocab, d_model, std=std, dtype=dtype, generator=generator)
+        self.positions = SinusoidalPositions(max_length, d_model, dtype=dtype)
         self.dropout = Dropout(dropout, generator)
         block: dict[str, Any] = {"d_ff": d_ff, "dropout": dropout, "norm": norm, "dtype": dtype, "generator": generator}
         self.encoder = [EncoderBlock(d_model, num_heads, **block) for _ in range(num_layers)]
@@ -110,7 +111,8 @@ class Transformer(Module):
 
         With a ``cache``, empty at first, ``target`` is what has been written since the last call.
         """
-        x = self._embed(self.target_embedding, target, target_mask, self._length(cache))
+        seen = tokens_seen(cache, self.decoder[0].attention)
+        x = self._embed(self.target_embedding, target, target_mask, seen)
         weights = []
         for block in self.decoder:
             x = block(x, memory, target_mask, source_mask, cache, return_weights)
@@ -133,7 +135,7 @@ class Transformer(Module):
         with self.evaluating():
             memory = self.encode(source, source_mask)
             token = mg.full_like(source[:, :1], bos)
-            finished = token != token
+            finished = mg.zeros_like(token, dtype="bool")
             cache: Cache = {}
             written: list[Tensor] = []
             for _ in range(max_length):
@@ -145,11 +147,6 @@ class Transformer(Module):
                     break
             ids: Tensor = mg.concat(written, axis=1)
             return ids
-
-    def _length(self, cache: Cache | None) -> int:
-        """The number of target tokens that a cache has seen."""
-        known = cache and cache.get(self.decoder[0].attention)
-        return known[0].shape[-2] if known else 0
 
     def _embed(self, embedding: Embedding, tokens: Tensor, mask: Any, offset: int = 0) -> Tensor:
         x = self.positions(embedding(tokens) * self.scale, offset)

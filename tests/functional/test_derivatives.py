@@ -21,18 +21,6 @@ EXAMPLES = [
 ]
 
 
-def arguments(op: Primitive[Any], example: Example) -> list[Any]:
-    rng = numpy.random.default_rng(3)
-    return [
-        arg()
-        if callable(arg)
-        else tensor(rng.uniform(example.low, example.high, arg))
-        if isinstance(arg, tuple)
-        else arg
-        for arg in example.args
-    ]
-
-
 def test_every_public_operation_is_checked() -> None:
     names = {op.__name__.lstrip("_") for op in OPERATIONS.values()} | {"scaled_dot_product_attention"}
     assert names - {"attention"} == set(F.__all__)
@@ -41,12 +29,12 @@ def test_every_public_operation_is_checked() -> None:
 
 @pytest.mark.parametrize(("op", "example"), EXAMPLES)
 def test_first_derivative(op: Primitive[Any], example: Example) -> None:
-    assert gradcheck(lambda *args: op(*args, **example.options), arguments(op, example)).compared > 0
+    assert gradcheck(*example.prepared(op)).compared > 0
 
 
 @pytest.mark.parametrize(("op", "example"), EXAMPLES)
 def test_second_derivative(op: Primitive[Any], example: Example) -> None:
-    assert gradgradcheck(lambda *args: op(*args, **example.options), arguments(op, example)).compared > 0
+    assert gradgradcheck(*example.prepared(op)).compared > 0
 
 
 def test_only_what_is_wanted_is_computed_and_it_is_the_same() -> None:

@@ -92,3 +92,17 @@ def test_integers_are_an_error() -> None:
     with pytest.raises(TypeError, match=r"^softmax: expected a real floating-point array, got int64 \(2,\)") as error:
         F.softmax(tensor([1, 2]))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("f", [F.softmax, F.log_softmax])
+@pytest.mark.parametrize(
+    ("shape", "axis", "message"),
+    [
+        ((2, 3), 2, r"expected axis between -2 and 1 \(given x: float64 \(2, 3\) on .*, axis: 2\)"),
+        ((2, 3), -3, r"expected axis between -2 and 1 \(given x: float64 \(2, 3\) on .*, axis: -3\)"),
+        ((), -1, "expected an array of at least one axis"),
+    ],
+)
+def test_an_axis_that_is_not_there(f: Any, shape: tuple[int, ...], axis: int, message: str) -> None:
+    with pytest.raises(IndexError, match=rf"^{f}: {message}"):
+        f(tensor(numpy.zeros(shape)), axis)

@@ -8,7 +8,7 @@ import pytest
 
 import minigrad as mg
 from attention.layers import CrossAttention, DecoderBlock, EncoderBlock, Module, MultiHeadAttention, SelfAttention
-from attention.layers.attention import Cache
+from attention.layers.attention import Cache, tokens_seen
 
 DTYPE = "float64"
 
@@ -171,6 +171,9 @@ def test_the_source_is_projected_once() -> None:
     parts = [attend(x[:, i : i + 1, :], source, cache=cache) for i in range(3)]
     close(mg.concat(parts, axis=1), attend(x, source))
     assert cache[attend][0].shape == (2, 2, 6, 4)
+    assert tokens_seen(cache, attend) == 6
+    # Later it is not even looked at: neither projected nor masked.
+    close(attend(x[:, :1, :], mg.zeros((0,)), cache=cache), parts[0])
 
 
 # ------------------------------------------------------------------------------------------------ padding
@@ -268,7 +271,8 @@ X = (2, 5, 8)
         ),
         (lambda: attend(mg.ones(X), attn_mask=mg.ones((5, 4), dtype="bool")), r"attn_mask.*\(5, 4\)"),
         (lambda: EncoderBlock(8, 2, norm="middle"), "norm: expected 'pre' or 'post', got 'middle'"),
-        (lambda: EncoderBlock(8, 2)(mg.ones((2, 5, 7))), r"expected x of shape \(\.\.\., 8\)"),
+        (lambda: EncoderBlock(8, 2)(mg.ones((2, 5, 7))), r"x: .* \(2, 5, 7\) .*weight: float32 \(8,\)"),
+        (lambda: SelfAttention(8, 2)(mg.ones((5, 7))), r"x: .* \(5, 7\) .*weight: float32 \(8, 2\)"),
         (lambda: DecoderBlock(8, 2)(mg.ones(X), mg.ones((2, 5, 7))), r"expected source of shape \(\.\.\., 8\)"),
     ],
 )

@@ -49,13 +49,6 @@ def test_parameters_are_found_once_and_named_by_their_path() -> None:
     assert model.parameter_count() == 2 + (6 + 3) + 6 + (2 + 1) + 1
 
 
-def test_a_frozen_parameter_is_a_constant() -> None:
-    model = Linear(2, 3)
-    assert model.bias is not None
-    model.bias.requires_grad = False
-    assert [name for name, _ in model.named_parameters()] == ["weight"]
-
-
 def test_train_and_eval_reach_every_module() -> None:
     model = Nested()
     inside = [model, model.first, model.items[0], model.items[1]["a"], model.by_name["x"]]  # type: ignore[index]
@@ -78,6 +71,17 @@ def test_evaluating_ends_even_by_an_exception() -> None:
         fail()
     assert model.first.training
     assert model.first(mg.ones((1, 2))).requires_grad
+
+
+def test_evaluating_gives_every_module_its_own_mode_back() -> None:
+    model = Nested()
+    model.first.eval()
+    with model.evaluating():
+        assert not model.training
+        assert not model.by_name["x"].training
+    assert model.training
+    assert model.by_name["x"].training
+    assert not model.first.training, "a part that was in evaluation mode is trained again"
 
 
 def test_state_is_a_copy_that_loads_into_another_model() -> None:

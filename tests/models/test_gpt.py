@@ -145,7 +145,7 @@ def test_it_learns_a_text_by_heart() -> None:
     [
         (lambda: tiny(num_heads=3), ValueError, "num_heads=3 does not divide d_model=8"),
         (lambda: tiny()(tokens(1, 7)), ValueError, "a sequence of 7 positions is longer than max_length=6"),
-        (lambda: tiny()(mg.ones((1, 3))), TypeError, "expected integer indices"),
+        (lambda: tiny()(mg.ones((1, 3))), TypeError, "embedding: expected indices of an integer dtype"),
         (lambda: tiny().generate(tokens(3), 2), ValueError, r"expected ids of shape \(B, T\) with T ≥ 1, got \(3,\)"),
         (lambda: tiny().generate(tokens(1, 0), 2), ValueError, r"got \(1, 0\)"),
         (lambda: tiny().generate(tokens(1, 3), 2, temperature=-1), ValueError, "temperature ≥ 0 and top_k ≥ 1"),
