@@ -38,6 +38,8 @@ def test_blocks_of_pages_run(page, monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "cupy", numpy)
     monkeypatch.setitem(minigrad.backend._LOADERS, "cupy", lambda: minigrad.backend.NUMPY)
     monkeypatch.setattr(minigrad.backend, "is_installed", lambda name: True)
+    # A primitive of a page would keep alive all that the page has defined, graphs too.
+    monkeypatch.setattr(minigrad.autodiff, "ALL", dict(minigrad.autodiff.ALL))
     monkeypatch.chdir(tmp_path)
     document = Sybil(parsers=[PythonCodeBlockParser()]).parse(page)
     for example in document.examples():
