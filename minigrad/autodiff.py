@@ -47,7 +47,7 @@ import minigrad as mg
 
 from . import backend
 from .backend import NAMESPACES, SCALAR, Array, describe, namespace_of, see
-from .tensor import Memory, Pin, Tensor
+from .tensor import Memory, Tensor
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -130,14 +130,14 @@ class Leaf:
 class Node:
     """One recorded operation: where its inputs came from and the values its rules asked for. Never a Tensor."""
 
-    __slots__ = ("dtype", "op", "order", "parents", "pins", "plan", "saved", "shape", "xp")
+    __slots__ = ("__weakref__", "dtype", "memories", "op", "order", "parents", "plan", "saved", "shape", "xp")
 
     op: Primitive[Any]
     plan: Plan
     xp: Any
     parents: tuple[Node | Leaf, ...] | None  # None once the backward pass has freed it
     saved: dict[str, Any] | None
-    pins: dict[str, Pin] | None
+    memories: dict[str, Memory] | None  # those of the Tensors among what is saved
     shape: tuple[int, ...] | None  # None where the operation has several outputs
     dtype: Any
     order: int
@@ -154,6 +154,14 @@ class Plan(NamedTuple):
     shapes: tuple[tuple[str, int], ...] = ()  # positional arguments whose shape is enough
     options: tuple[str, ...] = ()  # keyword arguments to save
     out: bool = False
+    saves: bool = True  # anything at all
+    every: bool = False  # whether each of the arguments that need a gradient has a rule
+
+    def parents(self, args: Any) -> tuple[Any, ...]:
+        return tuple([args[i]._node for i in self.positions])
+
+
+NOTHING: dict[str, Any] = {}
 
 
 class Kept(NamedTuple):
@@ -315,15 +323,15 @@ class Primitive(Generic[P]):
         xp = None
         raw: list[Any] = []
         needs_grad = 0  # one bit for each argument
+        nodes: Any = ()
         for x in args:
             if type(x) is Tensor:
                 if x._node is not None:
                     needs_grad |= 1 << len(raw)
+                    nodes += (x._node,)
                 x = x._data
-            try:
-                found = NAMESPACES[type(x)]
-            except KeyError:
-                found = see(x)
+            kind = type(x)
+            found = NAMESPACES[kind] if kind in NAMESPACES else see(x)
             if found is not xp and found is not None:
                 if found is SCALAR:
                     x = x.item()  # type: ignore[attr-defined]
@@ -335,7 +343,7 @@ class Primitive(Generic[P]):
         if xp is None:
             raise self._explain(TypeError("expected a Tensor or an array"), args, options)
         try:
-            out = self.forward(xp, *raw, **options)
+            out = self.forward(xp, *raw, **options) if options else self.forward(xp, *raw)
         except Exception as error:
             explained = self._explain(error, args, options)
             if explained is error:
@@ -347,7 +355,7 @@ class Primitive(Generic[P]):
             out, kept = out
         if isinstance(out, tuple):
             return cast("Tensor", self._many(args, raw, options, xp, needs_grad, out, kept))
-        if type(out) not in NAMESPACES or NAMESPACES[type(out)] is not xp:
+        if NAMESPACES.get(type(out)) is not xp:
             out = _as_array(xp, out, self)
 
         tensor: Tensor = _new(Tensor)
@@ -357,54 +365,19 @@ class Primitive(Generic[P]):
         if (self.view or out is raw[0]) and type(args[0]) is Tensor and not _is_copy(out, raw[0]):
             tensor._memory = args[0]._share_memory()
         tensor._op = self
-        if needs_grad and _recording.get():
-            plan = self._plans[needs_grad] if needs_grad in self._plans else self._plan(needs_grad, len(raw))
-            if plan.rules and _has_derivative(out.dtype):
-                tensor._node = node = self._record(plan, args, raw, options, xp, kept)
-                node.shape = out.shape
-                node.dtype = out.dtype
-                if plan.out or kept is not None:  # what was kept can be the output or a part of it
-                    memory = tensor._memory = tensor._memory or Memory()
-                    node.saved["out"] = out  # type: ignore[index]
-                    node.pins["out"] = memory.pin(self.__name__)  # type: ignore[index]
+        if nodes and _recording.get():
+            plan = self._plans.get(needs_grad) or self._plan(needs_grad, len(raw))
+            dtype = out.dtype
+            if plan.rules and (dtype is nodes[0].dtype or _has_derivative(dtype)):
+                tensor._node = node = _new(Node)
+                node.op, node.plan, node.xp, node.order = self, plan, xp, next(_order)
+                node.parents = nodes if plan.every else plan.parents(args)
+                node.shape, node.dtype = out.shape, dtype
+                if plan.saves or kept is not None:
+                    self._save(node, args, raw, options, kept, (tensor,))
+                else:
+                    node.saved = node.memories = NOTHING
         return tensor
-
-    def _record(
-        self, plan: Plan, args: Any, raw: list[Any], options: Any, xp: Any, kept: dict[str, Any] | None
-    ) -> Node:
-        node: Node = _new(Node)
-        node.op = self
-        node.plan = plan
-        node.xp = xp
-        node.parents = tuple([args[i]._node for i in plan.positions])
-        node.order = next(_order)
-        node.saved = saved = {}
-        node.pins = pins = {}
-        # What `keep` kept is computed again for a second derivative, for which all arguments have to be there.
-        for name, i in plan.arrays if kept is None else zip(self.names, itertools.count()):
-            if i < len(raw):
-                saved[name] = raw[i]
-                x = args[i]
-                if type(x) is Tensor:
-                    pins[name] = (x._memory or x._share_memory()).pin(self.__name__)
-                elif type(x) is tuple:  # an index
-                    for item in x:
-                        if type(item) is Tensor:
-                            pins[f"{name} {id(item)}"] = item._share_memory().pin(self.__name__)
-            else:
-                saved[name] = self.defaults[name]
-        for name, i in plan.shapes:
-            saved[name] = getattr(raw[i], "shape", None) if i < len(raw) else None
-        for name in plan.options:
-            saved[name] = options[name] if name in options else self.defaults[name]
-        if self.variadic:
-            saved[self.variadic + "_shape"] = tuple(x.shape for x in raw[len(self.names) :])
-        if kept is not None:
-            if self.variadic:
-                raise TypeError(f"{self}: keep cannot be used with *{self.variadic}")
-            saved.update(kept)
-            saved["options"] = options
-        return node
 
     def _many(
         self, args: Any, raw: list[Any], options: Any, xp: Any, needs_grad: int, outs: Any, kept: Any
@@ -416,13 +389,48 @@ class Primitive(Generic[P]):
                 tensor._memory = args[0]._share_memory()
         plan = self._plan(needs_grad, len(raw)) if needs_grad and _recording.get() else None
         if plan is not None and plan.rules:
-            node = self._record(plan, args, raw, options, xp, kept)
-            if plan.out or kept is not None:
-                node.saved["out"] = outs  # type: ignore[index]
-                for i, tensor in enumerate(tensors):
-                    node.pins[f"out {i}"] = tensor._share_memory().pin(self.__name__)  # type: ignore[index]
+            node: Node = _new(Node)
+            node.op, node.plan, node.xp, node.order = self, plan, xp, next(_order)
+            node.parents, node.shape = plan.parents(args), None
+            self._save(node, args, raw, options, kept, tensors)
             _make_items(node, tensors)
         return tensors
+
+    def _save(
+        self, node: Node, args: Any, raw: list[Any], options: Any, kept: dict[str, Any] | None, outs: tuple[Tensor, ...]
+    ) -> None:
+        """Keep for a node what its rules name."""
+        plan = node.plan
+        node.saved = saved = {}
+        node.memories = memories = {}
+        # What `keep` kept is computed again for a second derivative, for which all arguments have to be there.
+        for name, i in plan.arrays if kept is None else zip(self.names, itertools.count()):
+            if i < len(raw):
+                saved[name] = raw[i]
+                x = args[i]
+                if type(x) is Tensor:
+                    memories[name] = x._share_memory().pin(node)
+                elif type(x) is tuple:  # an index
+                    for item in x:
+                        if type(item) is Tensor:
+                            memories[f"{name} {id(item)}"] = item._share_memory().pin(node)
+            else:
+                saved[name] = self.defaults[name]
+        for name, i in plan.shapes:
+            saved[name] = getattr(raw[i], "shape", None) if i < len(raw) else None
+        for name in plan.options:
+            saved[name] = options[name] if name in options else self.defaults[name]
+        if self.variadic:
+            saved[self.variadic + "_shape"] = tuple(x.shape for x in raw[len(self.names) :])
+        if plan.out or kept is not None:  # what was kept can be the output or a part of it
+            saved["out"] = outs[0]._data if node.shape is not None else tuple(out._data for out in outs)
+            for i, out in enumerate(outs):
+                memories[f"out {i}"] = out._share_memory().pin(node)
+        if kept is not None:
+            if self.variadic:
+                raise TypeError(f"{self}: keep cannot be used with *{self.variadic}")
+            saved.update(kept)
+            saved["options"] = options
 
     def _plan(self, needs_grad: int, count: int) -> Plan:
         positions = [i for i in range(count) if needs_grad >> i & 1]
@@ -445,6 +453,8 @@ class Primitive(Generic[P]):
             tuple((f"{name}_shape", i) for i, name in enumerate(self.names) if f"{name}_shape" in every),
             tuple(name for name in self.keywords if name in every),
             "out" in every,
+            self.variadic is not None or not every <= {"xp", "needs"},
+            len(positions) == needs_grad.bit_count(),
         )
         return plan
 
@@ -541,7 +551,7 @@ def _make_items(node: Node, tensors: Sequence[Tensor]) -> None:
 def _item(node: Node, index: int) -> Node:
     """The node of output ``index`` of a node with several."""
     item: Node = _new(Node)
-    item.op, item.xp, item.parents, item.saved, item.pins = node.op, node.xp, (node,), {}, {}
+    item.op, item.xp, item.parents, item.saved, item.memories = node.op, node.xp, (node,), NOTHING, NOTHING
     item.plan = Plan((0,), ("",), (((lambda g: {index: g}), ()),))
     item.shape, item.dtype = node.dtype[index]
     item.order = next(_order)
@@ -553,12 +563,12 @@ def recorded(
     values: Sequence[Tensor],
     parents: Sequence[Node | Leaf],
     rule: Callable[..., Sequence[Any]],
-    pins: list[Pin],
+    memories: list[Memory],
 ) -> tuple[Tensor, ...]:
     """The ``values`` as the outputs of one new node, whose ``rule(g, xp)`` gives the gradients of ``parents``."""
     node: Node = _new(Node)
     node.op, node.xp, node.parents, node.saved = op, namespace_of(values[0]._data), tuple(parents), {}
-    node.pins = {str(i): pin for i, pin in enumerate(pins)}
+    node.memories = {str(i): memory.pin(node) for i, memory in enumerate(memories)}
     node.plan = Plan(tuple(range(len(parents))), (), ((rule, ("xp",)),), joint=True)
     node.order = next(_order)
     tensors = tuple(Tensor._make(value._data, None, value._memory, op) for value in values)
@@ -694,7 +704,8 @@ def propagate(
             total += g
             pending[node] = total
         else:
-            pending[node] = _as_array(xp, pending[node] + g, node.op)
+            total = pending[node] + g
+            pending[node] = total if NAMESPACES.get(type(total)) is xp else _as_array(xp, total, node.op)
             owned.add(node)
 
     for output, seed in zip(outputs, seeds, strict=True):
@@ -714,12 +725,12 @@ def propagate(
         if create_graph:
             xp, saved = mg, _saved_as_tensors(node)
         else:
-            xp, saved = node.xp, node.saved
+            xp, saved = node.xp, node.saved or {}
             saved["xp"] = xp
         if node.shape is None:
             g = _complete(xp, g, node)
         if not retain_graph:
-            node.parents = node.saved = node.pins = None
+            node.parents = node.saved = node.memories = None
         plan = node.plan
         if plan.joint:
             saved["needs"] = plan.names
@@ -729,11 +740,11 @@ def propagate(
                 continue
             result = results[plan.positions[i]] if plan.joint else _apply(plan.rules[i], g, saved, node)
             if parent.shape is not None:
-                if type(result) not in NAMESPACES or NAMESPACES[type(result)] is not xp:
+                if NAMESPACES.get(type(result)) is not xp:
                     if result is None and plan.joint:
                         continue
                     result = _as_array(xp, result, node.op)
-                if result.shape != parent.shape or result.dtype != parent.dtype:
+                if result.dtype is not parent.dtype or result.shape != parent.shape:
                     result = _fit(xp, result, parent, node.op)
                 if not create_graph and (parent.op is None or parent in targets):
                     result = _unshared(xp, result, g)
@@ -745,6 +756,8 @@ def propagate(
 
 def _apply(rule: tuple[Callable[..., Any], tuple[str, ...]], g: Any, saved: dict[str, Any], node: Node) -> Any:
     function, names = rule
+    if not names:
+        return function(g)
     try:
         values = [saved[name] for name in names]
     except KeyError as error:
@@ -755,22 +768,21 @@ def _apply(rule: tuple[Callable[..., Any], tuple[str, ...]], g: Any, saved: dict
 def _saved_as_tensors(node: Node) -> dict[str, Any]:
     """What a node saved, as Tensors that stand where the saved arrays stood in the graph."""
     assert node.saved is not None
-    assert node.pins is not None
+    assert node.memories is not None
     assert node.parents is not None
     op, plan = node.op, node.plan
     origin = dict(zip(plan.names, node.parents, strict=False))  # a checkpoint's parents have no names
     saved = dict(node.saved)
     for name in op.names:
         if name in saved and namespace_of(saved[name]) is not None:
-            memory = node.pins[name].memory if name in node.pins else None
-            saved[name] = Tensor._make(saved[name], origin.get(name), memory)
+            saved[name] = Tensor._make(saved[name], origin.get(name), node.memories.get(name))
     if plan.out:
         if node.shape is None:
-            memories = [node.pins[f"out {i}"].memory for i in range(len(saved["out"]))]
+            memories = [node.memories[f"out {i}"] for i in range(len(saved["out"]))]
             outs = enumerate(zip(saved["out"], memories, strict=True))
             saved["out"] = tuple(Tensor._make(out, _item(node, i), memory) for i, (out, memory) in outs)
         else:
-            saved["out"] = Tensor._make(saved["out"], node, node.pins["out"].memory)
+            saved["out"] = Tensor._make(saved["out"], node, node.memories["out 0"])
     if "options" in saved:  # what `keep` kept is computed again, so that it is recorded
         saved.update(op.forward(mg, *[saved[name] for name in op.names], **saved["options"]).values)
     saved["xp"] = mg
@@ -807,9 +819,11 @@ def _fit(xp: Any, g: Any, node: Node | Leaf, op: Any) -> Any:
 
 def _as_array(xp: Any, x: Any, op: Any) -> Any:
     """What a forward function or a rule gave, as an array: NumPy gives scalars for 0-dimensional results."""
+    if NAMESPACES.get(type(x)) is SCALAR:
+        return xp.asarray(x)
     if namespace_of(x) is xp:
         return x
-    if NAMESPACES[type(x)] is SCALAR or isinstance(x, bool | int | float | complex):
+    if isinstance(x, bool | int | float | complex):
         return xp.asarray(x)
     raise TypeError(f"{op}: expected its function or rule to return an array, got {x!r:.80}")
 

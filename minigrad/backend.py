@@ -38,26 +38,26 @@ class BackendError(RuntimeError):
 # ------------------------------------------------------------------------------------------------ the namespaces
 
 
-class _NumPy(types.ModuleType):
-    """NumPy's own functions, and array-api-compat's for the names where NumPy departs from the standard.
-
-    NumPy 2 is the standard's namespace but for a few names; taking the rest directly spares a wrapper per call, and
-    loading array-api-compat on first use keeps ``import minigrad`` as cheap as ``import numpy``.
-    """
-
-    departs = (
+# The names where NumPy departs from the standard: array-api-compat's functions are taken for these. The rest is NumPy's
+# own, which spares a wrapper at each call; and array-api-compat is loaded when one is first used, which keeps
+# ``import minigrad`` as cheap as ``import numpy``.
+_DEPARTS = frozenset(
+    (
         *("argsort", "ceil", "clip", "count_nonzero", "finfo", "floor", "iinfo", "nonzero", "sort", "take_along_axis"),
         *("trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "linalg", "fft"),
     )
+)
 
-    def __getattr__(self, name: str) -> Any:
-        module = importlib.import_module("array_api_compat.numpy") if name in self.departs else numpy
-        value = getattr(module, name)
-        setattr(self, name, value)  # found once, then an ordinary attribute
-        return value
+NUMPY = types.ModuleType("numpy", "NumPy as the standard's namespace; each name is found at its first use.")
 
 
-NUMPY = _NumPy("numpy")
+def _find_in_numpy(name: str) -> Any:
+    value = getattr(importlib.import_module("array_api_compat.numpy") if name in _DEPARTS else numpy, name)
+    setattr(NUMPY, name, value)
+    return value
+
+
+NUMPY.__getattr__ = _find_in_numpy  # type: ignore[method-assign]
 
 
 def _load_cupy() -> Namespace:

@@ -7,9 +7,9 @@ there, by the standard's chapters.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn, cast
 
 import minigrad as mg
@@ -18,40 +18,29 @@ from . import backend
 from .backend import Array, describe, dtype_name, namespace_of
 
 
-class Pin:
-    """Held by each node that saved an array: while one is alive, a pending backward pass needs that memory."""
+class Memory(list[Any]):
+    """The memory behind one Tensor and the Tensors that are views of it: weak references to the nodes that saved it."""
 
-    __slots__ = ("__weakref__", "memory", "operation")
+    __slots__ = ()
 
-    def __init__(self, operation: str, memory: Memory) -> None:
-        self.operation = operation
-        self.memory = memory
-
-
-_pinning = threading.Lock()
-
-
-class Memory:
-    """The memory behind one Tensor and the Tensors that are views of it."""
-
-    __slots__ = ("_pin",)
-
-    def __init__(self) -> None:
-        self._pin: weakref.ref[Pin] | None = None
-
-    def pin(self, operation: str) -> Pin:
-        """Mark this memory as needed by ``operation``, for as long as the returned object lives."""
-        with _pinning:  # two threads can save the same parameter
-            pin = None if self._pin is None else self._pin()
-            if pin is None:
-                pin = Pin(operation, self)
-                self._pin = weakref.ref(pin)
-            return pin
+    def pin(self, node: Any) -> Memory:
+        """Mark this memory as needed for as long as ``node`` keeps what it saved."""
+        self.append(weakref.ref(node))
+        n = len(self)
+        if n >= 64 and n & (n - 1) == 0:  # forget those that are done, at lengths 64, 128 …: little for each one
+            for reference in [reference for reference in self if not _is_pending(reference())]:
+                with suppress(ValueError):  # another thread was faster
+                    self.remove(reference)
+        return self
 
     def needed_by(self) -> str | None:
         """The operation whose backward pass needs these values, None where none does."""
-        pin = None if self._pin is None else self._pin()
-        return None if pin is None else pin.operation
+        pending = (node for node in [reference() for reference in self] if _is_pending(node))
+        return next((node.op.__name__ for node in pending), None)
+
+
+def _is_pending(node: Any) -> bool:
+    return node is not None and node.saved is not None
 
 
 def _is_operand(x: Any) -> bool:
@@ -68,7 +57,7 @@ def _operator(name: str) -> tuple[Operator, Operator, Operator]:
 
     def method(self: Tensor, other: Any) -> Any:
         try:
-            return functions[name](self, other)
+            return functions[name].__call__(self, other)  # twice as fast as without `.__call__`
         except TypeError:
             if _is_operand(other):
                 raise
@@ -409,7 +398,7 @@ class Tensor:
         return self
 
     def _check_writable(self, what: str) -> None:
-        operation = self._memory and self._memory.needed_by()
+        operation = None if self._memory is None else self._memory.needed_by()
         if operation:
             raise RuntimeError(
                 f"{what} would change values that `{operation}` needs for a pending backward pass "

@@ -30,7 +30,7 @@ from .autodiff import (
 )
 from .backend import describe, namespace_of
 from .elementwise import alias
-from .tensor import Pin, Tensor
+from .tensor import Memory, Tensor
 
 __all__ = [
     "checkpoint", "grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp",
@@ -320,13 +320,13 @@ def checkpoint(f: Function) -> Function:
         state, context, start = random.default.state, contextvars.copy_context(), now()
         value = f(*args, **options)
         outputs = _outputs("checkpoint", value)
-        parents, pins = _made_before(start, outputs)
+        parents, memories = _made_before(start, outputs)
         if not parents:
             return value
         # Arguments are kept as they are now: an in-place operation later changes the Tensor, not these.
         given = (args, options)
         kept_args, kept_options = rebuild(given, [_snapshot(x) for x in leaves(given)])
-        pins += [x._share_memory().pin("checkpoint") for x in leaves(given) if type(x) is Tensor]
+        memories += [x._share_memory() for x in leaves(given) if type(x) is Tensor]
 
         def again() -> list[Tensor]:
             with _recording_set_to(True):
@@ -346,7 +346,7 @@ def checkpoint(f: Function) -> Function:
                 gradients = [_conjugate(found[p]) if p in found else None for p in parents]
             return gradients if create_graph else [None if g is None else g._data for g in gradients]
 
-        return rebuild(value, recorded(_checkpoint, outputs, parents, recompute, pins))
+        return rebuild(value, recorded(_checkpoint, outputs, parents, recompute, memories))
 
     return function
 
@@ -361,11 +361,11 @@ def _snapshot(x: Any) -> Any:
     return Tensor._make(x._data, x._node, x._share_memory(), x._op) if type(x) is Tensor else x
 
 
-def _made_before(start: int, outputs: Sequence[Tensor]) -> tuple[list[Node | Leaf], list[Pin]]:
+def _made_before(start: int, outputs: Sequence[Tensor]) -> tuple[list[Node | Leaf], list[Memory]]:
     """The nodes on which ``outputs`` depend that were there before number ``start`` was given out, and what the nodes
-    made since then have pinned."""
+    made since then have saved."""
     found: dict[Node | Leaf, None] = {}
-    pins: list[Pin] = []
+    memories: list[Memory] = []
     stack: list[Any] = [y._node for y in outputs if y._node is not None]
     seen = set(stack)
     while stack:
@@ -373,8 +373,8 @@ def _made_before(start: int, outputs: Sequence[Tensor]) -> tuple[list[Node | Lea
         if node.order < start:
             found[node] = None
         elif node.op is not None:
-            pins.extend(node.pins.values())
+            memories.extend(node.memories.values())
             new = [parent for parent in node.parents if parent not in seen]
             seen.update(new)
             stack.extend(new)
-    return list(found), pins
+    return list(found), memories
