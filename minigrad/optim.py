@@ -97,13 +97,24 @@ class Optimizer:
     def step(self) -> None:
         """Update every parameter that has a gradient; one whose ``.grad`` is None stays as it is."""
         options = [self._options(group) for group in self.param_groups]  # before anything is changed
-        for group, chosen in zip(self.param_groups, options, strict=True):
-            for p in group["params"]:
-                if p.grad is not None:
-                    xp: Any = namespace_of(p._data)
-                    wide, g = _in_float32(xp, p._data), _in_float32(xp, p.grad._data)
-                    new = self._update(wide, g, self.state.setdefault(p, {}), chosen)
-                    p.data = xp.asarray(new, dtype=p.dtype)  # NumPy gives a scalar for ()
+        todo = [
+            (p, self.state.setdefault(p, {}), chosen)
+            for group, chosen in zip(self.param_groups, options, strict=True)
+            for p in group["params"]
+            if p.grad is not None
+        ]
+        if not todo:
+            return
+        todo.sort(key=lambda job: -job[0].size)  # so that threads have about the same to do
+        lanes = backend.threads(namespace_of(todo[0][0]._data))
+
+        def work(lane: int) -> None:
+            for p, state, chosen in todo[lane::lanes]:
+                xp: Any = namespace_of(p._data)
+                new = self._update(_in_float32(xp, p._data), _in_float32(xp, p.grad._data), state, chosen)
+                p.data = xp.asarray(new, dtype=p.dtype)  # NumPy gives a scalar for ()
+
+        backend.in_parallel(work, lanes)
 
     def zero_grad(self) -> None:
         """Forget the gradients: ``.grad`` of every parameter becomes None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minigrad import primitive
-from minigrad.backend import Array
+from minigrad.backend import Array, matrix_product
 
 from ._numerics import narrow, rows, sum_rows, widen
 
@@ -25,7 +25,7 @@ def linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array
         raise ValueError("expected x of shape (…, in) and weight of shape (in, out)")
     if bias is not None and bias.shape != weight.shape[1:]:
         raise ValueError(f"expected bias of shape {tuple(weight.shape[1:])}, the width of weight")
-    y = xp.matmul(rows(xp, widen(xp, x)), widen(xp, weight))
+    y = matrix_product(xp, rows(xp, widen(xp, x)), widen(xp, weight))
     if bias is not None:
         y += xp.astype(bias, y.dtype, copy=False)
     return narrow(xp, xp.reshape(y, x.shape[:-1] + weight.shape[1:]), x)
@@ -33,12 +33,12 @@ def linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array
 
 def _linear_x(g: Array, xp: Any, weight: Array, x_shape: tuple[int, ...]) -> Array:
     G, W = rows(xp, widen(xp, g)), widen(xp, weight)
-    return xp.reshape(xp.matmul(G, xp.matrix_transpose(W)), x_shape)
+    return xp.reshape(matrix_product(xp, G, xp.matrix_transpose(W)), x_shape)
 
 
 def _linear_weight(g: Array, xp: Any, x: Array) -> Array:
     G, X = rows(xp, widen(xp, g)), rows(xp, widen(xp, x))
-    return xp.matmul(xp.matrix_transpose(X), G)
+    return matrix_product(xp, xp.matrix_transpose(X), G)
 
 
 linear.vjp(x=_linear_x, weight=_linear_weight, bias=lambda g, xp: sum_rows(xp, widen(xp, g)))
