@@ -15,16 +15,21 @@ BIN := .venv/bin
 TEST := env -u MINIGRAD_DEVICE OMP_NUM_THREADS=1
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8
 SUITE := $(PYTEST) -m "not peers" $(ARGS)
-# JAX compiles each operation anew for every shape, so that the whole suite takes an hour there (MINIGRAD_BACKEND=jax
-# python -m pytest -m "not peers" runs it): the engine, and of each layer above it a part.
-JAX := $(addprefix tests/,test_engine.py test_tensor.py test_transforms.py test_errors.py test_backends.py \
-	test_random.py test_corners.py functional/test_softmax.py functional/test_precision.py models/test_gpt.py)
+# JAX compiles each operation anew for every shape. Without optimizations that takes half as long, and what one test
+# run has compiled the next one finds.
+JAX := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" \
+	JAX_COMPILATION_CACHE_DIR=.jax_cache JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
+	JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=0
 
-.PHONY: help demo test test-all lint bench clean
+# Some machines set these two, which choose a slow kernel of a current NumPy's OpenBLAS.
+BENCH := mkdir -p .benchmarks && env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m pytest benchmarks \
+	--benchmark-columns=median,iqr,rounds
+
+.PHONY: help demo test test-all lint bench bench-quick clean
 .NOTPARALLEL: # two installations at once would break each other
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.installed-train ## train a small Transformer and show what it learned
 	$(BIN)/python -m attention train $(ARGS)
@@ -37,18 +42,23 @@ test: .venv/.installed-test ## test on NumPy and on array-api-strict, both of it
 test-all: test .venv/.installed-peers ## test, then on PyTorch and JAX too, and compare with them and HIPS autograd
 	$(TEST) MINIGRAD_BACKEND=numpy $(PYTEST) -m peers $(ARGS)
 	$(TEST) MINIGRAD_BACKEND=torch $(SUITE)
-	$(TEST) MINIGRAD_BACKEND=jax $(SUITE) $(JAX)
+	$(TEST) $(JAX) MINIGRAD_BACKEND=jax $(SUITE)
 
 lint: .venv/.installed-lint ## check style, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: .venv/.installed-bench ## run the benchmarks
-	$(BIN)/python -m pytest benchmarks $(ARGS)
+bench: .venv/.installed-bench ## measure everything beside its peers and write docs/benchmarks.md (15 minutes)
+	$(BENCH) --benchmark-json=.benchmarks/results.json $(ARGS)
+	$(BIN)/python benchmarks/report.py .benchmarks/results.json docs
+
+bench-quick: .venv/.installed-bench ## a second for each row, and only the smaller ones
+	$(BENCH) --quick --benchmark-json=.benchmarks/quick.json $(ARGS)
+	$(BIN)/python benchmarks/report.py .benchmarks/quick.json
 
 clean: ## remove .venv, caches and build output
-	rm -rf .venv .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf .venv .benchmarks .hypothesis .jax_cache .mypy_cache .pytest_cache .ruff_cache dist
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # .venv/.installed-NAME: the project (editable) with its extra NAME, installed for this pyproject.toml.

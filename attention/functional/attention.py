@@ -126,7 +126,9 @@ def scaled_dot_product_attention(
         kept = chosen(query, (*leading, L, S), dropout_p, generator)
 
     if not return_weights:
-        out = _attention(query, key, value, mask, kept, is_causal=is_causal, scale=scale, dropout_p=dropout_p)
+        out = _scaled_dot_product_attention(
+            query, key, value, mask, kept, is_causal=is_causal, scale=scale, dropout_p=dropout_p
+        )
         return _ungrouped(out, groups)
     Q, K, V = scale * widen(mg, query), widen(mg, key), widen(mg, value)
     Q, K, V, scores = _scores(mg, Q, K, V, mask, slice(0, L), slice(0, S), is_causal)
@@ -139,12 +141,12 @@ def scaled_dot_product_attention(
 
 
 @primitive
-def _attention(
+def _scaled_dot_product_attention(
     xp: Any,
     query: Array,
     key: Array,
     value: Array,
-    mask: Array | None,
+    attn_mask: Array | None,
     kept: Array | None,
     /,
     *,
@@ -157,11 +159,11 @@ def _attention(
     tiling = tiles(xp, query, key, value, is_causal)
     if tiling is None:
         rows, keys = slice(0, query.shape[-2]), [slice(0, key.shape[-2])]
-        O, m, l = _forward(xp, query, key, value, mask, kept, rows, keys, *options)
+        O, m, l = _forward(xp, query, key, value, attn_mask, kept, rows, keys, *options)
         return keep(narrow(xp, O, query), m=m, l=l)
 
     ndim = len(tiling.heads) + 2
-    query, key, value, mask, kept = (padded(xp, x, ndim) for x in (query, key, value, mask, kept))
+    query, key, value, mask, kept = (padded(xp, x, ndim) for x in (query, key, value, attn_mask, kept))
     device = device_of(query)
     O = xp.empty((*tiling.heads, tiling.L, value.shape[-1]), dtype=query.dtype, device=device)
     m, l = (xp.empty((*tiling.heads, tiling.L, 1), dtype=wide(xp, query.dtype), device=device) for _ in "ml")
@@ -178,13 +180,13 @@ def _attention(
     return keep(O, m=m, l=l)
 
 
-def _attention_vjp(
+def _scaled_dot_product_attention_vjp(
     g: Array,
     xp: Any,
     query: Array,
     key: Array,
     value: Array,
-    mask: Array | None,
+    attn_mask: Array | None,
     kept: Array | None,
     out: Array,
     m: Array,
@@ -195,19 +197,19 @@ def _attention_vjp(
     needs: Sequence[str],
 ) -> list[Array | None]:
     options = (is_causal, scale, dropout_p, needs)
-    arguments = {"query": query, "key": key, "value": value, "mask": mask, "kept": kept}
+    arguments = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "kept": kept}
     tiling = tiles(xp, query, key, value, is_causal)
     if tiling is None:
         rows, keys = slice(0, query.shape[-2]), slice(0, key.shape[-2])
         dO_l = widen(xp, g) / l
         D_l = xp.sum(dO_l * widen(xp, out), axis=-1, keepdims=True)
-        found = _backward(xp, dO_l, D_l, m, query, key, value, mask, kept, rows, keys, *options)
+        found = _backward(xp, dO_l, D_l, m, query, key, value, attn_mask, kept, rows, keys, *options)
         return [found.get(name) for name in arguments]
 
     ndim = len(tiling.heads) + 2
     query, key, value, mask, kept = (padded(xp, x, ndim) for x in arguments.values())
-    given = {"query": query, "key": key, "value": value, "mask": mask}
-    of_queries = {"query"} if mask is None or mask.shape[-2] == 1 else {"query", "mask"}
+    given = {"query": query, "key": key, "value": value, "attn_mask": mask}
+    of_queries = {"query"} if mask is None or mask.shape[-2] == 1 else {"query", "attn_mask"}
     sums = {name: tiling.zeros(xp, given[name], name in of_queries) for name in needs}
 
     def work(lane: int) -> None:
@@ -220,7 +222,7 @@ def _attention_vjp(
                 to, tile = (*heads, keys), (*heads, rows, keys)
                 K, V, M, kept_here = cut(key, to), cut(value, to), cut(mask, tile), cut(kept, tile)
                 found = _backward(xp, dO_l, D_l, m_rows, Q, K, V, M, kept_here, rows, keys, *options)
-                place = {"query": at, "key": to, "value": to, "mask": tile}
+                place = {"query": at, "key": to, "value": to, "attn_mask": tile}
                 for name, gradient in found.items():
                     add(xp, sums[name][lane], place[name], gradient)
 
@@ -228,10 +230,14 @@ def _attention_vjp(
     return [xp.reshape(total(sums[name]), x.shape) if name in sums else None for name, x in arguments.items()]
 
 
-_attention.vjp_all(_attention_vjp)
-_attention.example((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3), None, None, is_causal=False, scale=0.5, dropout_p=0.0)
-_attention.example((2, 1, 3, 4), (3, 3, 4), (3, 3, 2), (2, 1, 1, 3), None, is_causal=True, scale=0.5, dropout_p=0.0)
-_attention.example(
+_scaled_dot_product_attention.vjp_all(_scaled_dot_product_attention_vjp)
+_scaled_dot_product_attention.example(
+    (2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3), None, None, is_causal=False, scale=0.5, dropout_p=0.0
+)
+_scaled_dot_product_attention.example(
+    (2, 1, 3, 4), (3, 3, 4), (3, 3, 2), (2, 1, 1, 3), None, is_causal=True, scale=0.5, dropout_p=0.0
+)
+_scaled_dot_product_attention.example(
     (2, 3, 4),
     (2, 3, 4),
     (2, 3, 2),
@@ -312,7 +318,7 @@ def _backward(
     P = exp_in_place(xp, S)
     if "value" in needs:
         found["value"] = xp.matmul(xp.matrix_transpose(_dropped(xp, P, kept, dropout_p)), dO_l)
-    if "query" in needs or "key" in needs or "mask" in needs:
+    if "query" in needs or "key" in needs or "attn_mask" in needs:
         dP = _dropped(xp, xp.matmul(dO_l, xp.matrix_transpose(V)), kept, dropout_p)
         dP -= D_l
         dP *= P
@@ -321,8 +327,8 @@ def _backward(
         found["query"] = scale * xp.matmul(dS, K)
     if "key" in needs:
         found["key"] = xp.matmul(xp.matrix_transpose(dS), Q)  # this Q has the scale in it
-    if "mask" in needs:
-        found["mask"] = dS
+    if "attn_mask" in needs:
+        found["attn_mask"] = dS
     return found
 
 
