@@ -38,7 +38,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         cells = [time_of(row["medians"][n] / row["per"]) if n in row["medians"] else "" for n in names]
         low, high = row["spread"]
         reach = "" if row["reach"] is None else f"≤ {row['reach']:g}{' ✓' if row['ratio'] <= row['reach'] else ''}"
-        lines.append(f"| {row['work']} | {' | '.join(cells)} | **{row['ratio']:.2f}** ({low:.2f}–{high:.2f}) | {reach} |")
+        ratio = f"**{row['ratio']:.2f}** ({low:.2f}–{high:.2f})"
+        lines.append(f"| {row['work']} | {' | '.join(cells)} | {ratio} | {reach} |")
     return lines
 
 

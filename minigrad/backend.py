@@ -542,6 +542,9 @@ def _serve(jobs: SimpleQueue[Any]) -> None:
         del context, work, errors  # nothing is held while waiting
 
 
+SMALL_PRODUCT = 1 << 21  # multiplications: that takes one thread 50 µs
+
+
 def matrix_product(xp: Namespace, a: Array, b: Array) -> Array:
     """a @ b for two matrices. On NumPy the rows are dealt out to our own threads.
 
@@ -549,7 +552,7 @@ def matrix_product(xp: Namespace, a: Array, b: Array) -> Array:
     time away from whatever of ours runs next.
     """
     n = threads(xp)
-    if n == 1 or a.shape[0] < 2 * n or a.shape[0] * a.shape[1] * b.shape[1] < 1 << 21:
+    if n == 1 or a.shape[0] < n or a.shape[0] * a.shape[1] * b.shape[1] < SMALL_PRODUCT:
         return xp.matmul(a, b)
     out = numpy.empty((a.shape[0], b.shape[1]), dtype=numpy.result_type(a, b))
     edges = [a.shape[0] * i // n for i in range(n + 1)]

@@ -19,6 +19,16 @@ settings.register_profile("minigrad", derandomize=True, deadline=None, max_examp
 settings.load_profile("minigrad")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled_by_jax_is_forgotten() -> Iterator[None]:
+    """JAX keeps all that it has compiled: 10 GB by the end."""
+    yield
+    if backend.current().name == "jax":
+        import jax
+
+        jax.clear_caches()
+
+
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     """Every test starts from the same random numbers and leaves the backend in use as it was."""

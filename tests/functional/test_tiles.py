@@ -181,6 +181,35 @@ def test_matrix_products_use_one_thread_inside_and_as_many_as_before_outside() -
     assert [library.num_threads for library in libraries] == before
 
 
+@pytest.mark.skipif(backend.get_backend() != "numpy", reason="other libraries have threads of their own")
+@given(st.integers(0, 40), st.integers(0, 5), st.integers(0, 5), st.integers(1, 4), st.booleans())
+def test_matrix_product(n: int, k: int, m: int, threads: int, transposed: bool) -> None:
+    rng = numpy.random.default_rng(0)
+    a = rng.normal(size=(k, n)).T if transposed else rng.normal(size=(n, k))
+    b = rng.normal(size=(k, m))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "threads", lambda xp: threads)
+        patch.setattr(backend, "SMALL_PRODUCT", 0)
+        assert_allclose(backend.matrix_product(backend.NUMPY, a, b), a @ b, rtol=1e-13, atol=1e-15)
+
+
+def test_the_number_of_threads_does_not_change_a_step_of_an_optimizer() -> None:
+    def step(threads: int) -> list[Any]:
+        rng = numpy.random.default_rng(0)
+        parameters = [tensor(rng.normal(size=shape), requires_grad=True) for shape in ((3,), (2, 5), (4, 4), ())]
+        optimizer = mg.optim.AdamW(parameters, lr=0.1)
+        for _ in range(2):
+            for p in parameters:
+                p.grad = tensor(rng.normal(size=p.shape))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(backend, "threads", lambda xp: threads)
+                optimizer.step()
+        return [value(p) for p in parameters]
+
+    for found, expected in zip(step(3), step(1), strict=True):
+        assert_array_equal(found, expected)
+
+
 def _attend(seed: int) -> Any:
     rng = numpy.random.default_rng(seed)
     arrays = [rng.normal(size=(4, 40, 8)) for _ in "qkv"]
