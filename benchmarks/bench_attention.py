@@ -21,7 +21,7 @@ def ours(q, k, v, g, causal):
 
 
 def pytorch(q, k, v, g, causal):
-    torch = pytest.importorskip("torch", reason="the peer is optional: pip install 'minigrad-attention[peers]'")
+    torch = pytest.importorskip("torch", reason="the peer is optional: pip install -e '.[peers]'")
     q, k, v, g = (torch.tensor(x) for x in (q, k, v, g))
     for x in (q, k, v):
         x.requires_grad = True

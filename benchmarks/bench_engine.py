@@ -23,7 +23,7 @@ def test_chain_of_scalars(benchmark, name):
 
 @pytest.mark.parametrize("name", ["add", "multiply", "sin"])
 def test_chain_of_scalars_in_pytorch(benchmark, name):
-    torch = pytest.importorskip("torch", reason="the peer is optional: pip install 'minigrad-attention[peers]'")
+    torch = pytest.importorskip("torch", reason="the peer is optional: pip install -e '.[peers]'")
     operation = {"add": lambda y: y + 1.0, "multiply": lambda y: y * 1.0001, "sin": torch.sin}[name]
     benchmark.extra_info["operations"] = OPERATIONS
     benchmark(lambda: chain(torch.tensor(1.0, dtype=torch.float64, requires_grad=True), operation))
