@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import io
-import os
 import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from minigrad.backend import BackendError, blas_threads
-
-from .files import one_line
+from minigrad import command_line
+from minigrad.backend import blas_threads
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit status: 0, 1 for an error in one line, 2 for unusable options or backends,
-    130 where Ctrl-C or SIGTERM stopped it, 141 where the reader of its output did.
-    """
+    """Run one command. Returns the exit status, that of `minigrad.command_line.run`."""
+    return command_line.run(lambda: _main(arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> None:
     options = _parser().parse_args(arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without an arrow shows its code point
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        with blas_threads(1):  # the models here are small
-            options.run(options)
-        print(end="", flush=True)
-        return 0
-    except KeyboardInterrupt as error:
-        print(error if error.args else "interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader, as `| head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
-        return 141
-    except (ValueError, OSError, MemoryError, BackendError) as error:
-        print(f"error: {one_line(error, 1000) or 'out of memory'}", file=sys.stderr)
-        return 2 if isinstance(error, BackendError) else 1
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in ("babel", "matplotlib", "safetensors", "tqdm"):
-            raise
-        print(f"error: {package} is missing: pip install 'minigrad-attention[train]'", file=sys.stderr)
-        return 1
+    with blas_threads(1):  # the models here are small
+        options.run(options)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import STDOUT
 from typing import Any
 
 import pytest
@@ -310,7 +311,7 @@ def test_a_folder_that_cannot_be_made_is_noticed_before_training(fails: Callable
 def test_a_package_that_is_missing(fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     error = fails("train", "--pairs", "pairs.tsv", *TINY)
-    assert error == "matplotlib is missing: pip install 'minigrad-attention[train]'"
+    assert error == "matplotlib is missing; install it with: pip install -e '.[train]' in the project's folder"
 
 
 # ------------------------------------------------------------------------------------------------ interruptions
@@ -370,7 +371,9 @@ def attention(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
     """``python -m attention`` in a process of its own."""
     root = str(Path(data.__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": root} | options.pop("env", {})
-    command = [sys.executable, "-m", "attention", *arguments]
+    command: Any = [sys.executable, "-m", "attention", *arguments]
+    if "shell" in options:
+        command = f"{shlex.join(command[:3])} {arguments[0]}"
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     return subprocess.Popen(command, text=True, env=environment, **options)
 
@@ -399,6 +402,26 @@ def test_an_error_is_one_line_and_the_exit_status() -> None:
     assert err == "error: runs/dates/checkpoint.safetensors: No such file or directory\n"
 
 
-def test_no_standard_output_at_all(pairs: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    assert main(["translate", "--checkpoint", "runs/pairs", "nº 1"]) == 0
+@pytest.mark.parametrize("place", [">&-", "2>&-", ">&- 2>&-", "2>/dev/full"])
+def test_standard_streams_that_are_closed_or_full(pairs: str, place: str) -> None:
+    if "full" in place and not Path("/dev/full").exists():
+        pytest.skip("a device of Linux")
+    train_more = shlex.join(["train", "--pairs", "pairs.tsv", *TINY, "--seed", "3", "--overwrite"])
+    for command, status in ((train_more, 0), ("translate --checkpoint runs/pairs 'nº 1'", 0), ("translate x", 1)):
+        with attention(f"{command} {place}", shell=True) as process:
+            out, err = process.communicate(timeout=120)
+        assert process.returncode == status
+        assert "error" not in out
+        assert "Traceback" not in err
+        assert ("error: " in err) == (status == 1 and "2>" not in place)
+    assert train.load(Path("runs/pairs")).settings.seed == 3
+
+
+def test_training_goes_on_without_anybody_reading_its_progress(pairs: str) -> None:
+    """As in ``train … 2>&1 | head -1``: what is printed at the end is lost, and the status says so."""
+    with attention("train", "--pairs", "pairs.tsv", *TINY[2:], "--steps=40", "--overwrite", stderr=STDOUT) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=120) == 141
+    assert train.load(Path("runs/pairs")).step == 40
