@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,14 +17,18 @@ import safetensors.numpy
 
 from attention import checkpoint, data, train
 from attention.__main__ import main
+from attention.files import held
 
 TINY = ("--steps", "2", "--width", "8", "--layers", "1", "--batch", "2")
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test works in an empty directory with pairs and a text to train on."""
-    monkeypatch.chdir(tmp_path)
+def here(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test works in an empty directory, of one name, with pairs and a text to train on."""
+    folder = tmp_path_factory.getbasetemp() / "cli"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     # Where a prompt is longer than the context, all that the model sees has one shape, for which JAX compiles once.
     monkeypatch.setitem(train.DEFAULTS, "text", {"context": 8})
     Path("pairs.tsv").write_bytes(
@@ -169,6 +174,13 @@ def test_the_same_command_again_reports_again_and_changes_nothing(
     }
 
 
+def test_a_run_is_gone_on_with_from_another_folder(pairs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["train", "--pairs", "./pairs.tsv", *TINY]) == 0, "the same file"
+    Path("runs/other").mkdir()
+    monkeypatch.chdir("runs/other")
+    assert main(["train", "--resume", "--checkpoint", "../pairs"]) == 0
+
+
 def test_another_run_is_replaced_only_if_told_so(pairs: str, fails: Callable[..., str]) -> None:
     before = files("runs/pairs")
     command = ["train", "--pairs", "pairs.tsv", *TINY, "--seed", "1"]
@@ -191,9 +203,9 @@ def test_data_that_changed_or_went_away_cannot_be_resumed(pairs: str, fails: Cal
     with open("pairs.tsv", "a") as file:
         file.write("n\t1\n")
     resume = ("train", "--resume", "--checkpoint", "runs/pairs")
-    assert fails(*resume) == "cannot resume: pairs.tsv is not what this run began with"
+    assert fails(*resume) == f"cannot resume: {os.path.abspath('pairs.tsv')} is not what this run began with"
     Path("pairs.tsv").unlink()
-    assert fails(*resume) == "pairs.tsv: No such file or directory"
+    assert fails(*resume) == f"{os.path.abspath('pairs.tsv')}: No such file or directory"
     assert files("runs/pairs") == before
 
 
@@ -201,8 +213,13 @@ def test_data_that_changed_or_went_away_cannot_be_resumed(pairs: str, fails: Cal
 
 
 def test_a_checkpoint_that_is_missing_damaged_or_foreign(pairs: str, text: str, fails: Callable[..., str]) -> None:
-    missing = "runs/dates/checkpoint.safetensors: No such file or directory"
-    assert fails("translate", "1 May 1900") == fails("train", "--resume") == missing
+    missing = "no checkpoint in runs/dates; train first, as with: "
+    assert fails("translate", "1 May 1900").startswith(missing)
+    assert fails("train", "--resume").startswith(missing)
+    assert fails("generate", "--checkpoint", "runs").endswith("-m attention train --text")
+    assert fails("train", "--checkpoint", "pairs.tsv") == (
+        "pairs.tsv: expected a folder for the checkpoint, there is a file"
+    )
     use = {"generate": ("generate",), "translate": ("translate", "1"), "train": ("train", "--resume")}
     at = ("--checkpoint", "runs/pairs")
     assert fails(*use["generate"], *at) == "runs/pairs translates; use it with: python -m attention translate"
@@ -231,16 +248,19 @@ def test_a_checkpoint_that_is_missing_damaged_or_foreign(pairs: str, text: str, 
         ("a\tb\na\n", "FILE line 2: expected 'source<TAB>target', got 1 column"),
         ("a\tb\n\na\t\n", "FILE line 3: the target is empty"),
         ("a\tb\n", "FILE: expected at least 10 different sources, got 1"),
-        (
-            "".join(f"{i}\t{i}\n" for i in range(20)) + "1\t" + "x" * 1024,
-            f"FILE: expected fewer than 1024 characters on each side of a pair, got 1024 in '{'x' * 40}'…",
+        *(
+            (
+                "".join(f"{i}\t{i}\n" for i in range(20)) + pair,
+                f"FILE: expected fewer than 1024 characters on each side of a pair, got 1024 in '{'x' * 40}'…",
+            )
+            for pair in ("1\t" + "x" * 1024, "x" * 1024 + "\t1")
         ),
     ],
 )
 def test_pairs_that_cannot_be_used(content: Any, message: str, fails: Callable[..., str]) -> None:
     if content is not None:
         Path("FILE").write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert fails("train", "--pairs", "FILE") == message
+    assert fails("train", "--pairs", "FILE") == message.replace("FILE", os.path.abspath("FILE"))
     assert not Path("runs").exists()
 
 
@@ -256,27 +276,40 @@ def test_pairs_that_cannot_be_used(content: Any, message: str, fails: Callable[.
 def test_a_text_that_cannot_be_used(content: Any, message: str, fails: Callable[..., str]) -> None:
     if content is not None:
         Path("FILE").write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert fails("train", "--text", "FILE") == message
-    assert fails("train", "--text", ".") == ".: Is a directory"
-    assert fails("train", "--pairs", "") == ": No such file or directory"
+    assert fails("train", "--text", "FILE") == message.replace("FILE", os.path.abspath("FILE"))
+    assert fails("train", "--text", ".") == f"{os.getcwd()}: Is a directory"
     assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("train --steps 0", "argument --steps: expected 1 or more, got 0"),
-        ("train --steps many", "argument --steps: invalid number value: 'many'"),
-        ("train --batch -3", "argument --batch: expected 1 or more, got -3"),
-        ("train --seed -1", "argument --seed: expected 0 or more, got -1"),
+        ("train --steps 0", "argument --steps: expected int from 1 to 1000000000, got 0"),
+        ("train --steps many", "argument --steps: invalid int value: 'many'"),
+        (
+            f"train --steps 1{'0' * 400}",
+            "argument --steps: expected int from 1 to 1000000000, got 100000000000000000...0000000000000000000",
+        ),
+        ("train --batch -3", "argument --batch: expected int from 1 to 16384, got -3"),
+        ("train --batch 100000000000", "argument --batch: expected int from 1 to 16384, got 100000000000"),
+        ("train --seed -1", "argument --seed: expected int from 0 to 18446744073709551616, got -1"),
         ("train --width 6", "argument --width: expected a multiple of 4, the number of heads, got 6"),
-        ("generate --length -1", "argument --length: expected 0 or more, got -1"),
+        ("train --width 1000000000000", "argument --width: expected int from 1 to 16384, got 1000000000000"),
+        ("train --width 16384", "argument --width: expected 9459 at most for 1 layers, got 16384"),
+        ("train --layers 100000000000", "argument --layers: expected int from 1 to 1024, got 100000000000"),
+        ("train --layers 1000 --width 512", "argument --width: expected 299 at most for 1000 layers, got 512"),
+        ("generate --length -1", "argument --length: expected 0 to 1000000000, got -1"),
         ("generate --length 1.5", "argument --length: invalid number value: '1.5'"),
-        ("generate --temperature -0.1", "argument --temperature: expected 0 or more, got -0.1"),
-        ("generate --temperature nan", "argument --temperature: expected 0 or more, got nan"),
-        ("generate --top-k 0", "argument --top-k: expected 1 or more, got 0"),
-        ("generate --seed -1", "argument --seed: expected 0 or more, got -1"),
+        ("generate --temperature -0.1", "argument --temperature: expected 0 to 1000, got -0.1"),
+        ("generate --temperature nan", "argument --temperature: expected 0 to 1000, got nan"),
+        ("generate --temperature inf", "argument --temperature: expected 0 to 1000, got inf"),
+        ("generate --top-k 0", "argument --top-k: expected 1 to 1000000000, got 0"),
+        ("generate --seed -1", "argument --seed: expected 0 to 18446744073709551616, got -1"),
         ("generate --prompt ''", "argument --prompt: expected at least one character, got none"),
+        ("train --pairs ''", "argument --pairs: expected at least one character, got none"),
+        ("train --text ''", "argument --text: expected at least one character, got none"),
+        ("train --checkpoint ''", "argument --checkpoint: expected at least one character, got none"),
+        ("translate --heatmap '' x", "argument --heatmap: expected at least one character, got none"),
     ],
 )
 def test_options_out_of_range(command: str, message: str, misused: Callable[..., str]) -> None:
@@ -347,7 +380,7 @@ def test_interrupted_in_the_middle_of_a_text(
     assert capsys.readouterr() == ("the c\n", "interrupted\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_training_saves_and_says_how_to_go_on(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     with attention("train", "--pairs", "pairs.tsv", *TINY[2:], "--steps", "1000000") as process:
         while not Path("runs/pairs/checkpoint.safetensors").exists():  # it is there from the first step
@@ -362,6 +395,43 @@ def test_a_signal_in_training_saves_and_says_how_to_go_on(number: int, capsys: p
     assert f"stopped after step {stopped.step} of 1000000, saved in runs/pairs; go on with: " in last
     assert shlex.split(last)[-4:] == ["train", "--resume", "--checkpoint", "runs/pairs"]
     assert stopped.step >= 1
+
+
+def test_what_nohup_starts_does_not_hear_of_a_hangup() -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with attention("train", "--pairs", "pairs.tsv", *TINY[2:], "--steps", "1000000", preexec_fn=ignore) as process:
+        while not Path("runs/pairs/checkpoint.safetensors").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.send_signal(signal.SIGTERM)
+        assert "stopped after step" in process.communicate(timeout=120)[1]
+
+
+def test_two_trainings_do_not_share_a_folder(pairs: str, fails: Callable[..., str]) -> None:
+    with held(Path("runs/pairs")):
+        error = fails("train", "--pairs", "pairs.tsv", *TINY, "--seed", "1", "--overwrite")
+    assert error == "runs/pairs: another training is going on there"
+    assert train.load(Path("runs/pairs")).settings.seed == 0
+    with held(Path("runs/pairs")):
+        pass  # free again
+
+
+@pytest.mark.parametrize("error", [MemoryError, OSError, KeyboardInterrupt])
+def test_a_run_is_not_replaced_by_one_that_takes_no_step(
+    pairs: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> Any:
+        raise error
+
+    before = files("runs/pairs")
+    monkeypatch.setattr(train.Translation, "loss", fail)
+    assert main(["train", "--pairs", "pairs.tsv", *TINY, "--seed", "1", "--overwrite"]) != 0
+    assert files("runs/pairs") == before
 
 
 # ------------------------------------------------------------------------------------------------ terminals and pipes
@@ -399,7 +469,8 @@ def test_an_error_is_one_line_and_the_exit_status() -> None:
     with attention("translate", "1 May 1900", env={"MINIGRAD_BACKEND": "numpy"}) as process:
         out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (1, "")
-    assert err == "error: runs/dates/checkpoint.safetensors: No such file or directory\n"
+    assert err.startswith("error: no checkpoint in runs/dates; train first, as with: ")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("place", [">&-", "2>&-", ">&- 2>&-", "2>/dev/full"])
