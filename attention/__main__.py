@@ -14,6 +14,8 @@ from typing import Any
 from minigrad import command_line
 from minigrad.backend import blas_threads
 
+from .files import printable
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status, that of `minigrad.command_line.run`."""
@@ -58,7 +60,9 @@ def _parser() -> argparse.ArgumentParser:
 
     translate = commands.add_parser("translate", help="translate with a trained model")
     translate.add_argument("--checkpoint", metavar="DIR", type=_path, default=Path("runs/dates"), help="(runs/dates)")
-    translate.add_argument("--heatmap", metavar="FILE.png", type=_path, help="draw where it looks in the first source")
+    translate.add_argument(
+        "--heatmap", metavar="FILE", type=_path, help="draw where it looks in the first source (png, pdf, svg)"
+    )
     translate.add_argument("source", nargs="+", help='what to translate, such as "3. Juni 2026"')
     translate.set_defaults(run=_translate)
 
@@ -130,6 +134,9 @@ def _train(options: argparse.Namespace) -> None:
             if saved.settings != settings:
                 raise ValueError(f"{folder} holds another run: use --resume, --overwrite or another --checkpoint")
 
+    if settings.kind != "text":
+        import matplotlib.figure  # noqa: F401  — what the training ends with: now is the time to hear that it is missing
+
     task = train.make_task(settings)
     print(f"{task.model.parameter_count():,} parameters, checkpoint in {folder}", end="")
     print(f" from step {saved.step} of {settings.steps}" if saved else "", flush=True)
@@ -146,7 +153,7 @@ def _train(options: argparse.Namespace) -> None:
         use = _command("generate", "--checkpoint", str(folder), f"--prompt={task.example}")
     else:
         use = _command("translate", "--checkpoint", str(folder), *["--"] * task.example.startswith("-"), task.example)
-    print(f"\nUse it with: {use}")
+    print(printable(f"\nUse it with: {use}"))
 
 
 def _load(folder: Path, kind: str = "dates") -> Any:
@@ -167,7 +174,7 @@ def _translate(options: argparse.Namespace) -> None:
         raise ValueError(f"{options.checkpoint} continues text; use it with: python -m attention generate")
     targets = train.translate(saved.model, saved.vocabularies, options.source)
     for source, target in zip(options.source, targets, strict=True):
-        print(target if len(options.source) == 1 else f"{source}\t{target}")
+        print(printable(target if len(options.source) == 1 else f"{source}\t{target}"))
     if options.heatmap is not None:
         train.draw_attention(saved.model, saved.vocabularies, options.source[0], options.heatmap)
 
@@ -182,7 +189,7 @@ def _generate(options: argparse.Namespace) -> None:
     choice = {"temperature": options.temperature, "top_k": options.top_k, "seed": options.seed}
     try:
         for text in train.continue_text(saved.model, saved.vocabularies, prompt, options.length, **choice):
-            print(text, end="", flush=True)
+            print(printable(text), end="", flush=True)
     except KeyboardInterrupt:
         print()
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -67,6 +68,15 @@ def held(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def printable(text: str) -> str:
+    r"""``text`` as a terminal can be given it: with the code point of each control character, which it would obey.
+
+    >>> printable("\x1b[2J 日本\n")
+    'U+001B[2J 日本\n'
+    """
+    return "".join(c if c in "\n\t" or unicodedata.category(c) != "Cc" else f"U+{ord(c):04X}" for c in text)
 
 
 def one_line(error: BaseException, limit: int = 200) -> str:

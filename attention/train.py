@@ -30,7 +30,7 @@ from minigrad import Tensor, optim
 from . import checkpoint
 from .checkpoint import CheckpointError
 from .data import BOS, EOS, PAD, Vocabulary, date_pairs, normalise, pad, read_pairs, read_text, split_pairs
-from .files import held, one_line
+from .files import held, one_line, printable
 from .functional import cross_entropy
 from .models import GPT, Transformer
 from .plot import heatmap
@@ -101,10 +101,10 @@ class Translation:
             self.train, self.test = date_pairs(rng, held_out=2000)
         else:
             pairs = read_pairs(settings.file)
-            sources = len({pair.source for pair in pairs})
-            if sources < 10:
-                raise ValueError(f"{settings.file}: expected at least 10 different sources, got {sources}")
-            self.train, self.test = split_pairs(pairs, min(1000, sources // 10), rng)
+            different = len({pair.source for pair in pairs})
+            if different < 10:
+                raise ValueError(f"{settings.file}: expected at least 10 different sources, got {different}")
+            self.train, self.test = split_pairs(pairs, min(1000, different // 10), rng)
         every = self.train + self.test
         self.digest = _digest("\n".join("\t".join(pair) for pair in every))
         self.vocabularies = {
@@ -120,7 +120,9 @@ class Translation:
                 f"{settings.file}: expected fewer than {LONGEST} characters on each side of a pair, "
                 f"got {len(long)} in {long[:40]!r}…"
             )
-        self.example = self.test[0].source
+        # One that is quickly read, and typed.
+        sources = [pair.source for pair in self.test if pair.source.isprintable()] or [self.test[0].source]
+        self.example = next((source for source in sources if len(source) <= 40), min(sources, key=len))
         mg.random.seed(settings.seed)
         self.model = make_model(settings, self.vocabularies, self.max_length)
 
@@ -149,16 +151,21 @@ class Translation:
         print("\nNever seen in training:")
         for i in sample:
             mark = "" if written[i] == self.test[i].target else f"   wrong: {self.test[i].target}"
-            print(f"  {self.test[i].source:<{width}}  →  {written[i]}{mark}")
+            print(printable(f"  {self.test[i].source:<{width}}  →  {written[i]}{mark}"))
         print("\nExactly right, of the held-out sources:")
         width = max(map(len, ["all", *right]))
         for group in sorted(right):
             if group:
-                print(f"  {group:<{width}}  {_percent(right[group])}")
+                print(printable(f"  {group:<{width}}  {_percent(right[group])}"))
         print(f"  {'all':<{width}}  {_percent([answer for answers in right.values() for answer in answers])}")
         picture = folder / "attention.png"
-        draw_attention(self.model, self.vocabularies, self.example, picture)
-        print(f"\nWhere the model looks as it writes: {picture}")
+        try:
+            draw_attention(self.model, self.vocabularies, self.example, picture)
+        except OSError as error:  # all else is done
+            picture_is = f"no picture, {one_line(error)}"
+        else:
+            picture_is = str(picture)
+        print(f"\nWhere the model looks as it writes: {picture_is}")
 
 
 class Continuation:
@@ -201,7 +208,9 @@ class Continuation:
             loss = cross_entropy(self.model(ids), following).item()
         print(f"\nLoss on text never seen in training: {loss:.3f} nats per character")
         print("\nThe model continues:\n")
-        print("".join(continue_text(self.model, self.vocabularies, self.example, 300, seed=self.settings.seed)))
+        print(
+            printable("".join(continue_text(self.model, self.vocabularies, self.example, 300, seed=self.settings.seed)))
+        )
 
 
 Task = Translation | Continuation

@@ -174,6 +174,10 @@ def _main(argv: list[str] | None) -> int:
     if args.command == "info":
         return info(args.backend, args.device)
     with backend.use_backend(args.backend, args.device):
+        try:
+            mg.zeros(1, dtype="float64")
+        except Exception as error:
+            raise backend.BackendError(f"gradcheck needs float64: {error}") from None
         return check_operations(args.only)
 
 

@@ -139,6 +139,35 @@ def test_several_sources_are_translated_and_the_first_is_drawn(pairs: str, capsy
     assert Path("a.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_picture_that_cannot_be_written_names_the_place(pairs: str, fails: Callable[..., str]) -> None:
+    draw = ("translate", "--checkpoint", "runs/pairs", "nº 1", "--heatmap")
+    Path("folder").mkdir()
+    assert fails(*draw, "folder") == "[Errno 21] Is a directory: 'folder'"
+    assert fails(*draw, ".") == "[Errno 21] Is a directory: '.'"
+    assert fails(*draw, "missing/a.png") == "[Errno 2] No such file or directory: 'missing/a.png'"
+
+
+def test_control_characters_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"{i}\x1b[2J\t{i}\x07\tgroup\x1b\n" for i in range(20)]
+    Path("bells.tsv").write_text("".join(lines))
+    assert main(["train", "--pairs", "bells.tsv", *TINY]) == 0
+    assert main(["translate", "--checkpoint", "runs/pairs", "1\x1b", "2"]) == 0
+    Path("bells.txt").write_text("\x07" * 2000)
+    assert main(["train", "--text", "bells.txt", *TINY]) == 0
+    assert main(["generate", "--length", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "U+001B" in out
+    assert "U+0007" in out
+    assert all(character.isprintable() or character in "\n\t" for character in out)
+
+
+def test_an_example_is_short_where_there_is_a_short_one(capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = [*range(30, 200, 5), *range(300, 400)]
+    Path("long.tsv").write_text("".join(f"{'x' * length}\t{length}\n" for length in lengths))
+    task = train.Translation(train.Settings("pairs", "long.tsv", steps=1, width=8))
+    assert len(task.example) == min(len(pair.source) for pair in task.test)
+
+
 def test_generate_with_its_options(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     def written(*options: str) -> str:
         assert main(["generate", "--length", "5", *options]) == 0
@@ -341,10 +370,26 @@ def test_a_folder_that_cannot_be_made_is_noticed_before_training(fails: Callable
     assert "Not a directory" in error
 
 
+def test_a_picture_that_cannot_be_drawn_does_not_spoil_a_training(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs/pairs/attention.png").mkdir(parents=True)
+    assert main(["train", "--pairs", "pairs.tsv", *TINY]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "Where the model looks as it writes: no picture, [Errno 21] Is a directory: 'runs/pairs/attention.png'\n" in out
+    )
+    assert "Use it with: " in out
+
+
+def test_a_file_without_end(fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "LARGEST", 100)
+    assert fails("train", "--text", "text.txt") == f"{os.path.abspath('text.txt')}: expected at most 100 bytes"
+
+
 def test_a_package_that_is_missing(fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     error = fails("train", "--pairs", "pairs.tsv", *TINY)
     assert error == "matplotlib is missing; install it with: pip install -e '.[train]' in the project's folder"
+    assert not Path("runs").exists(), "this is known before the training"
 
 
 # ------------------------------------------------------------------------------------------------ interruptions

@@ -227,6 +227,13 @@ def test_an_unknown_device_is_one_line(capsys):
     assert err.count("\n") == 1
 
 
+def test_a_device_without_float64_is_one_line(capsys):
+    status, out, err = run(capsys, "gradcheck", "--backend", "array_api_strict", "--device", "no_float64")
+    assert (status, out) == (2, "")
+    assert err.startswith("error: gradcheck needs float64: Device")
+    assert err.count("\n") == 1
+
+
 def test_the_environment_chooses_the_backend():
     environment = {**os.environ, "MINIGRAD_BACKEND": "nonsense"}
     done = subprocess.run(GRADCHECK, env=environment, capture_output=True, text=True, check=False)
