@@ -285,7 +285,8 @@ def to_numpy(x: Array) -> Array:
         return (x.float() if dtype_name(x.dtype) == "bfloat16" else x).numpy()  # NumPy has no bfloat16
     if name == "array_api_strict":
         return numpy.array(x._array)  # also from its fake devices, which refuse np.asarray
-    return numpy.asarray(x)
+    array = numpy.asarray(x)
+    return array.astype("float32") if dtype_name(x.dtype) == "bfloat16" else array  # JAX adds one to NumPy's types
 
 
 def as_dtype(xp: Namespace, dtype: Any) -> Any:
