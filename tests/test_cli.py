@@ -443,10 +443,12 @@ def test_a_signal_in_training_saves_and_says_how_to_go_on(number: int, capsys: p
 
 
 def test_what_nohup_starts_does_not_hear_of_a_hangup() -> None:
-    def ignore() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    with attention("train", "--pairs", "pairs.tsv", *TINY[2:], "--steps", "1000000", preexec_fn=ignore) as process:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the child inherits it
+    try:
+        process = attention("train", "--pairs", "pairs.tsv", *TINY[2:], "--steps", "1000000")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with process:
         while not Path("runs/pairs/checkpoint.safetensors").exists():
             assert process.poll() is None
             time.sleep(0.05)
