@@ -71,7 +71,7 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     if text is None:
         raise CheckpointError(f"{path}: not an {KEY}")
     version, digest, meta = map(record.get, ("version", "sha256", "meta")) if isinstance(record, dict) else [None] * 3
-    if version != VERSION:
+    if type(version) is not int or version != VERSION:
         raise CheckpointError(f"{path}: version {version!r:.20}, this program reads {VERSION}")
     if not isinstance(meta, dict) or digest != _digest(tensors, meta):
         raise CheckpointError(f"{path}: damaged, its SHA-256 is not that of what it holds")

@@ -29,6 +29,8 @@ STYLES = ("full", "long", "medium")
 # would always follow "19", and the model would learn that instead of reading the century.
 FIRST_DAY, LAST_DAY = datetime.date(1900, 1, 1), datetime.date(2099, 12, 31)
 
+LARGEST = 2**28  # bytes in a file: the ids of its characters take ten times as much memory
+
 PAD, BOS, EOS = 0, 1, 2  # a filler, the beginning and the end of a sequence; characters have ids from 3
 
 
@@ -142,9 +144,11 @@ def _read(path: str | os.PathLike[str]) -> str:
     """The normalised text of a UTF-8 file, with no byte-order mark and no carriage returns."""
     try:
         with open(path, "rb") as file:
-            data = file.read()
+            data = file.read(LARGEST + 1)
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
+    if len(data) > LARGEST:
+        raise ValueError(f"{path}: expected at most {LARGEST:,} bytes")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import math
 import os
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import minigrad as mg
@@ -23,13 +25,14 @@ def heatmap(
     title: str | None = None,
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
-    """A figure of attention weights, saved as a PNG if ``path`` is given.
+    """A figure of attention weights, saved if ``path`` is given: as its ending says (png, pdf, svg), else as a PNG.
 
     ``weights`` is (T_q, T_k) for one head or (H, T_q, T_k) for several, which become a grid with one colour scale: a
     Tensor, an array or a nested list. ``rows`` are the T_q query tokens (what is written), ``columns`` the T_k key
     tokens (what is read). Every character shows: a space as "␣", a newline as "↵", what cannot be printed as its code
-    point. Raises a one-line ValueError for shapes that do not fit, OSError if the file cannot be written; a file
-    already there is replaced in one step.
+    point. (One that the font lacks is a box; matplotlib's setting ``font.family`` names another font.) Raises a
+    one-line ValueError for shapes that do not fit or an ending that stands for no format, OSError if the file cannot be
+    written; a file already there is replaced in one step.
 
     >>> figure = heatmap([[0.9, 0.1], [0.2, 0.8]], rows="ab", columns="xy", title="one head")
     >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
@@ -72,11 +75,13 @@ def heatmap(
         axis.remove()
     figure.colorbar(image, ax=axes[: len(heads)], fraction=0.05, shrink=0.8).ax.tick_params(labelsize=7)
     if title is not None:
-        figure.suptitle(title, fontsize=10, parse_math=False)
+        figure.suptitle(" ".join(map(visible, title.split(" "))), fontsize=10, parse_math=False)
     if path is not None:
-        png = io.BytesIO()
-        figure.savefig(png, format="png", dpi=150)
-        write_atomically(path, png.getvalue())
+        picture = io.BytesIO()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            figure.savefig(picture, format=Path(path).suffix.removeprefix(".") or "png", dpi=150)
+        write_atomically(path, picture.getvalue())
     return figure
 
 

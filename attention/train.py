@@ -12,12 +12,14 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
+from reprlib import repr  # of anything, in one short line
 from typing import Any
 
 from tqdm import tqdm
@@ -28,7 +30,7 @@ from minigrad import Tensor, optim
 from . import checkpoint
 from .checkpoint import CheckpointError
 from .data import BOS, EOS, PAD, Vocabulary, date_pairs, normalise, pad, read_pairs, read_text, split_pairs
-from .files import one_line
+from .files import held, one_line, printable
 from .functional import cross_entropy
 from .models import GPT, Transformer
 from .plot import heatmap
@@ -37,6 +39,18 @@ FILE = "checkpoint.safetensors"  # in the folder of a run
 SAVE_EVERY = 60.0  # seconds
 LONGEST = 1024  # characters: attention takes time and memory that grow with the square of the length
 MOMENTS = ("exp_avg", "exp_avg_sq")  # what AdamW remembers of each parameter, besides the number of steps
+
+LARGEST = 2**30  # parameters: 16 GiB with their gradients and moments
+LIMITS = {
+    "seed": (0, 2**64),
+    "steps": (1, 10**9),
+    "batch": (1, 2**14),
+    "width": (1, 2**14),
+    "heads": (1, 2**14),
+    "layers": (1, 2**10),
+    "context": (1, LONGEST),
+}
+"""From where to where the whole numbers of `Settings` go: what is beyond would fill any memory. The others: 0 to 1."""
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "dates": {},
@@ -64,15 +78,17 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or self.kind not in DEFAULTS or not isinstance(self.file, str | None):
-            raise ValueError(f"expected {', '.join(DEFAULTS)} and a file, got {self.kind!r:.40} and {self.file!r:.40}")
-        for name, usual in ((field.name, field.default) for field in fields(self)[2:]):
-            value, least = getattr(self, name), 0 if name == "seed" else 1
-            if type(value) is not type(usual):
-                raise ValueError(f"{name}: expected {type(usual).__name__}, got {value!r:.40}")
-            if isinstance(value, int) and value < least:
-                raise ValueError(f"{name}: expected {least} or more, got {value}")
+            raise ValueError(f"expected {', '.join(DEFAULTS)} and a file, got {repr(self.kind)} and {repr(self.file)}")
+        for field in fields(self)[2:]:
+            value, kind = getattr(self, field.name), type(field.default).__name__
+            least, most = LIMITS.get(field.name, (0, 1))
+            if type(value).__name__ != kind or not least <= value <= most:
+                raise ValueError(f"{field.name}: expected {kind} from {least} to {most}, got {repr(value)}")
         if self.width % self.heads:
             raise ValueError(f"width: expected a multiple of {self.heads}, the number of heads, got {self.width}")
+        if 12 * self.layers * self.width**2 > LARGEST:
+            most = math.isqrt(LARGEST // 12 // self.layers)
+            raise ValueError(f"width: expected {most} at most for {self.layers} layers, got {self.width}")
 
 
 class Translation:
@@ -85,10 +101,10 @@ class Translation:
             self.train, self.test = date_pairs(rng, held_out=2000)
         else:
             pairs = read_pairs(settings.file)
-            sources = len({pair.source for pair in pairs})
-            if sources < 10:
-                raise ValueError(f"{settings.file}: expected at least 10 different sources, got {sources}")
-            self.train, self.test = split_pairs(pairs, min(1000, sources // 10), rng)
+            different = len({pair.source for pair in pairs})
+            if different < 10:
+                raise ValueError(f"{settings.file}: expected at least 10 different sources, got {different}")
+            self.train, self.test = split_pairs(pairs, min(1000, different // 10), rng)
         every = self.train + self.test
         self.digest = _digest("\n".join("\t".join(pair) for pair in every))
         self.vocabularies = {
@@ -98,13 +114,15 @@ class Translation:
         # By length, so that a batch from one neighbourhood needs little padding.
         self.train.sort(key=lambda pair: (len(pair.source), pair))
         self.max_length = max(max(len(pair.source), len(pair.target) + 1) for pair in every)
-        if self.max_length > LONGEST:
-            long = max((text for pair in every for text in pair[:2]), key=len)
+        long = max((text for pair in every for text in pair[:2]), key=len)
+        if len(long) >= LONGEST:
             raise ValueError(
                 f"{settings.file}: expected fewer than {LONGEST} characters on each side of a pair, "
                 f"got {len(long)} in {long[:40]!r}…"
             )
-        self.example = self.test[0].source
+        # One that is quickly read, and typed.
+        sources = [pair.source for pair in self.test if pair.source.isprintable()] or [self.test[0].source]
+        self.example = next((source for source in sources if len(source) <= 40), min(sources, key=len))
         mg.random.seed(settings.seed)
         self.model = make_model(settings, self.vocabularies, self.max_length)
 
@@ -133,16 +151,21 @@ class Translation:
         print("\nNever seen in training:")
         for i in sample:
             mark = "" if written[i] == self.test[i].target else f"   wrong: {self.test[i].target}"
-            print(f"  {self.test[i].source:<{width}}  →  {written[i]}{mark}")
+            print(printable(f"  {self.test[i].source:<{width}}  →  {written[i]}{mark}"))
         print("\nExactly right, of the held-out sources:")
         width = max(map(len, ["all", *right]))
         for group in sorted(right):
             if group:
-                print(f"  {group:<{width}}  {_percent(right[group])}")
+                print(printable(f"  {group:<{width}}  {_percent(right[group])}"))
         print(f"  {'all':<{width}}  {_percent([answer for answers in right.values() for answer in answers])}")
         picture = folder / "attention.png"
-        draw_attention(self.model, self.vocabularies, self.example, picture)
-        print(f"\nWhere the model looks as it writes: {picture}")
+        try:
+            draw_attention(self.model, self.vocabularies, self.example, picture)
+        except OSError as error:  # all else is done
+            picture_is = f"no picture, {one_line(error)}"
+        else:
+            picture_is = str(picture)
+        print(f"\nWhere the model looks as it writes: {picture_is}")
 
 
 class Continuation:
@@ -185,7 +208,9 @@ class Continuation:
             loss = cross_entropy(self.model(ids), following).item()
         print(f"\nLoss on text never seen in training: {loss:.3f} nats per character")
         print("\nThe model continues:\n")
-        print("".join(continue_text(self.model, self.vocabularies, self.example, 300, seed=self.settings.seed)))
+        print(
+            printable("".join(continue_text(self.model, self.vocabularies, self.example, 300, seed=self.settings.seed)))
+        )
 
 
 Task = Translation | Continuation
@@ -277,7 +302,7 @@ def continue_text(
 
 
 class Stopped(Exception):
-    """Training ended before its last step, on Ctrl-C or SIGTERM. What was reached is saved."""
+    """Training ended before its last step, on Ctrl-C, SIGTERM or SIGHUP. What was reached is saved."""
 
 
 def train(task: Task, folder: Path, resume: Saved | None = None) -> None:
@@ -290,18 +315,23 @@ def train(task: Task, folder: Path, resume: Saved | None = None) -> None:
     settings, first = task.settings, 0
     optimizer: optim.Optimizer = make_optimizer(settings, task.model)
     if resume is not None:
-        if resume.digest != task.digest:
+        if _data(resume) != _data(task):
             raise ValueError(f"cannot resume: {settings.file or 'the data'} is not what this run began with")
         task.model, optimizer, first = resume.model, resume.optimizer, resume.step
         mg.random.default.state = resume.random
     parameters = task.model.parameters()
     if first == settings.steps:
         return
-    # In a log file, where every state of the bar stays, two a minute are enough.
-    bar = tqdm(total=settings.steps, initial=first, unit="step", mininterval=0.1 if sys.stderr.isatty() else 30.0)
-    with _interruptions() as interrupted, bar:
-        save(task, optimizer, first, folder)  # now, not in a minute, is the time to hear of a full disk
-        saved = began = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    often = 0.1 if sys.stderr.isatty() else 30.0  # in a log file, where every state of the bar stays
+    show = partial(tqdm, total=settings.steps, initial=first, unit="step", mininterval=often)
+    with held(folder), _interruptions() as interrupted, show() as bar:
+        began, saved = time.monotonic(), -math.inf
+        if resume is not None or not (folder / FILE).exists():
+            # Now, not in a minute, is the time to hear of a full disk. But another run's checkpoint is worth more than
+            # the beginning of this one: it stays until a step has been taken.
+            save(task, optimizer, first, folder)
+            saved = began
         tokens = 0
         for step in range(first, settings.steps):
             for group in optimizer.param_groups:
@@ -332,29 +362,41 @@ def train(task: Task, folder: Path, resume: Saved | None = None) -> None:
 
 @contextmanager
 def _interruptions() -> Iterator[list[int]]:
-    """A list that a first Ctrl-C or SIGTERM makes non-empty, so that a step is never cut in two; a second one ends."""
+    """A list that a first Ctrl-C, SIGTERM or SIGHUP makes non-empty, so that a step is never cut in two; a second ends.
+
+    One that is ignored, as SIGHUP by what `nohup` starts, stays so.
+    """
     received: list[int] = []
-    before: dict[int, Any] = {}
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
 
     def note(number: int, frame: Any) -> None:
         received.append(number)
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        restore()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, note)
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in before:
+        signal.signal(number, note)
     try:
         yield received
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        restore()
 
 
 def save(task: Task, optimizer: optim.Optimizer, step: int, folder: Path) -> None:
-    """Save all that is needed to go on from after ``step`` steps as if nothing had happened."""
+    """Save all that is needed to go on from after ``step`` steps as if nothing had happened.
+
+    Raises ValueError, and leaves what was saved before, where a parameter or a moment is not finite.
+    """
     tensors = {f"model.{name}": value.numpy() for name, value in task.model.state_dict().items()}
     for i, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{i}.{name}": state[name].numpy() for name in MOMENTS}
+    if not all(map(_is_finite, tensors.values())):
+        raise ValueError(f"the parameters are not finite after step {step}; {folder} is as it was last saved")
     meta = {
         "settings": asdict(task.settings),
         "vocabularies": {name: vocabulary.to_json() for name, vocabulary in task.vocabularies.items()},
@@ -382,44 +424,93 @@ class Saved:
     optimizer: optim.Optimizer
 
 
+KINDS = {
+    "settings": dict,
+    "vocabularies": dict,
+    "max_length": int,
+    "example": str,
+    "digest": str,
+    "step": int,
+    "random": dict,
+}
+"""What `save` saves besides the tensors."""
+
+
 def load(folder: Path) -> Saved:
     """The checkpoint in ``folder``. Raises CheckpointError, in one line, for anything that `save` cannot have saved."""
-    tensors, meta = checkpoint.load(folder / FILE)
-    try:
-        return _saved(tensors, meta)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:  # what comes of anything wrong inside
-        raise CheckpointError(f"{folder / FILE}: not of `python -m attention train` ({one_line(error)})") from None
-
-
-def _saved(tensors: dict[str, Any], meta: dict[str, Any]) -> Saved:
-    """A checkpoint's contents as what they stand for. Raises one of many errors where that is not what `save` saves."""
-    names = {field.name for field in fields(Saved)} - {"model", "optimizer"}
-    if meta.keys() != names:
-        raise ValueError(f"expected {', '.join(sorted(names))}, got {', '.join(sorted(meta))}")
-    settings, step = Settings(**meta["settings"]), meta["step"]
-    if asdict(settings) != meta["settings"]:
-        raise ValueError(f"expected all of the settings, got {', '.join(meta['settings'])}")
-    for name, highest in {"max_length": LONGEST, "step": settings.steps}.items():
-        if type(meta[name]) is not int or not 0 <= meta[name] <= highest:
-            raise ValueError(f"expected {name} between 0 and {highest}, got {meta[name]!r:.40}")
-    if not isinstance(meta["example"], str):
-        raise TypeError(f"expected an example to try, got {meta['example']!r:.40}")
-    # Before anything as large as the settings say is made: the matrices of a block alone have 12 width² numbers.
-    if 12 * settings.layers * settings.width**2 > sum(tensor.size for tensor in tensors.values()):
-        raise ValueError("the settings are those of a larger model than the tensors")
-    vocabularies = {name: Vocabulary.from_json(data) for name, data in meta["vocabularies"].items()}
-    model = make_model(settings, vocabularies, meta["max_length"])
-    model.load_state_dict({name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")})
+    path = folder / FILE
+    tensors, meta = checkpoint.load(path)
+    with _ours(path):
+        settings, vocabularies = _check(meta)
+        # Before anything as large as the settings say is made: the matrices of a block alone have 12 width² numbers.
+        if 12 * settings.layers * settings.width**2 > sum(tensor.size for tensor in tensors.values()):
+            raise ValueError("the settings are those of a larger model than the tensors")
+    model = make_model(settings, vocabularies, meta["max_length"])  # what it raises, the device cannot do
     optimizer = make_optimizer(settings, model)
-    if step > 0:
-        state = {
-            i: {"step": step} | {name: tensors[f"optimizer.{i}.{name}"] for name in MOMENTS}
-            for i in range(len(model.parameters()))
-        }
-        optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+    with _ours(path):
+        _fill(model, optimizer, tensors, meta["step"])
+    return Saved(**meta | {"settings": settings, "vocabularies": vocabularies, "model": model, "optimizer": optimizer})
+
+
+@contextmanager
+def _ours(path: Path) -> Iterator[None]:
+    """Inside, a ValueError is one of the checkpoint at ``path``."""
+    try:
+        yield
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not of `python -m attention train` ({one_line(error)})") from None
+
+
+def _check(meta: dict[str, Any]) -> tuple[Settings, dict[str, Vocabulary]]:
+    """The settings and vocabularies of what `save` saved besides the tensors; ValueError if it cannot have."""
+    _expect(meta, KINDS, "contents")
+    for name, kind in KINDS.items():
+        if type(meta[name]) is not kind:
+            raise ValueError(f"{name}: expected {kind.__name__}, got {repr(meta[name])}")
+    _expect(meta["settings"], (field.name for field in fields(Settings)), "settings")
+    settings = Settings(**meta["settings"])
+    for name, (least, most) in {"max_length": (1, LONGEST), "step": (0, settings.steps)}.items():
+        if not least <= meta[name] <= most:
+            raise ValueError(f"{name}: expected {least} to {most}, got {repr(meta[name])}")
+    _expect(meta["vocabularies"], ["text"] if settings.kind == "text" else ["source", "target"], "vocabularies")
+    vocabularies = {name: Vocabulary.from_json(data) for name, data in meta["vocabularies"].items()}
     mg.random.Generator(0).state = meta["random"]
-    made = {"settings": settings, "vocabularies": vocabularies, "model": model, "optimizer": optimizer}
-    return Saved(**meta | made)
+    return settings, vocabularies
+
+
+def _fill(model: Any, optimizer: optim.Optimizer, tensors: dict[str, Any], step: int) -> None:
+    """Put the tensors that `save` saved into a model and an optimizer; ValueError if it cannot have saved them."""
+    shapes = {f"model.{name}": parameter.shape for name, parameter in model.named_parameters()}
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]] if step else []
+    shapes |= {f"optimizer.{i}.{name}": parameter.shape for i, parameter in enumerate(trained) for name in MOMENTS}
+    _expect(tensors, shapes, "tensors")
+    for name, tensor in tensors.items():
+        if (tensor.dtype.name, tensor.shape) != ("float32", shapes[name]):
+            raise ValueError(f"{name}: expected float32 {shapes[name]}, got {tensor.dtype.name} {tensor.shape}")
+        if not _is_finite(tensor) or (name.endswith(MOMENTS[1]) and (tensor < 0).any()):
+            raise ValueError(f"{name}: not finite, or negative where no square is")
+    model.load_state_dict({name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")})
+    state = {
+        i: {"step": step} | {name: tensors[f"optimizer.{i}.{name}"] for name in MOMENTS} for i in range(len(trained))
+    }
+    optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+
+
+def _expect(given: Iterable[str], expected: Iterable[str], what: str) -> None:
+    """ValueError unless there are the expected names and no others."""
+    there, due = set(given), set(expected)
+    missing, more = sorted(due - there), sorted(there - due)
+    if missing or more:
+        raise ValueError(f"{what}: missing {', '.join(missing) or 'nothing'}, unknown {', '.join(more) or 'nothing'}")
+
+
+def _is_finite(array: Any) -> bool:
+    return bool(mg.all(mg.isfinite(array)))
+
+
+def _data(run: Task | Saved) -> Any:
+    """All that a run knows of its data."""
+    return run.digest, run.max_length, {name: vocabulary.characters for name, vocabulary in run.vocabularies.items()}
 
 
 def _digest(text: str) -> str:

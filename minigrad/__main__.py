@@ -17,7 +17,7 @@ from typing import Any
 
 import minigrad as mg
 
-from . import backend
+from . import backend, command_line
 from .autodiff import ALL, Example, Primitive
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 
@@ -30,7 +30,7 @@ def check_operations(only: str) -> int:
         import_module("attention.functional")  # defines its operations
     chosen = [op for op in ALL.values() if (op.rules or op.joint) and only in op.__name__]
     if not chosen:
-        print(f"python -m minigrad gradcheck: no operation has {only!r} in its name", file=sys.stderr)
+        print(f"error: no operation has {only!r} in its name", file=sys.stderr)
         return 2
     print(f"By rule and by central differences on {_where()}: largest relative error of first and second derivatives")
     module, examples, skipped = "", 0, 0
@@ -123,7 +123,7 @@ def info(name: str, device: str | None) -> int:
             found = dict.fromkeys(packages.get(known, []))
             status = ", ".join(f"{package} {metadata.version(package)}" for package in found) or "installed"
         else:
-            status = f"not installed; pip install 'minigrad-attention[{extra}]'"
+            status = f"not installed; {backend.how_to_install(extra)}"
         print(f"  {known:<18} {status}")
     with backend.use_backend(name, device):  # or the error says why it cannot be used
         print(f"\nnew arrays: {_where()} (MINIGRAD_BACKEND, MINIGRAD_DEVICE)")
@@ -145,7 +145,11 @@ def _where() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command. Returns the exit status: 0, 1 if a derivative is wrong, 2 if the command cannot be run."""
+    """Run a command. Returns the exit status: that of `command_line.run`, and 1 also if a derivative is wrong."""
+    return command_line.run(lambda: _main(argv))
+
+
+def _main(argv: list[str] | None) -> int:
     options = argparse.ArgumentParser(add_help=False)
     default = os.environ.get("MINIGRAD_BACKEND") or "numpy"
     options.add_argument(
@@ -163,27 +167,18 @@ def main(argv: list[str] | None = None) -> int:
     table.add_argument("--only", metavar="TEXT", default="", help="only operations with this in their name")
     about = "show versions, backends and devices"
     commands.add_parser("info", parents=[options], help=about, description=about.capitalize() + ".")
-    try:
-        args = parser.parse_args(argv)
-        if args.command is None:
-            parser.print_help(sys.stderr)
-            return 2
-        if args.command == "info":
-            status = info(args.backend, args.device)
-        else:
-            with backend.use_backend(args.backend, args.device):
-                status = check_operations(args.only)
-        sys.stdout.flush()
-        return status
-    except backend.BackendError as error:
-        print(f"python -m minigrad {args.command}: {error}", file=sys.stderr)
+    args = parser.parse_args(argv)
+    if args.command is None:
+        parser.print_help(sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader, as `| head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
-        return 141
+    if args.command == "info":
+        return info(args.backend, args.device)
+    with backend.use_backend(args.backend, args.device):
+        try:
+            mg.zeros(1, dtype="float64")
+        except Exception as error:
+            raise backend.BackendError(f"gradcheck needs float64: {error}") from None
+        return check_operations(args.only)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ Array = Any  #: an array of any library that follows the standard
 Namespace = Any  #: that library's namespace: a module that has the standard's functions
 
 EXTRAS = {"numpy": "numpy", "cupy": "cupy", "torch": "torch", "jax": "jax", "array_api_strict": "test"}
-"""The known backends, and the extra of this package that installs each."""
+"""The known backends, and the extra of this package that installs each (`how_to_install`)."""
 
 
 class BackendError(RuntimeError):
@@ -62,12 +62,8 @@ NUMPY.__getattr__ = _find_in_numpy  # type: ignore[method-assign]
 
 
 def _load_cupy() -> Namespace:
-    try:
-        count = importlib.import_module("cupy").cuda.runtime.getDeviceCount()
-    except Exception as error:
-        raise BackendError(f"backend 'cupy' found no usable GPU: {str(error).splitlines()[0]}") from None
-    if count == 0:
-        raise BackendError("backend 'cupy' found no usable GPU: the CUDA driver lists no device")
+    if importlib.import_module("cupy").cuda.runtime.getDeviceCount() == 0:  # without a driver it raises
+        raise RuntimeError("the CUDA driver lists no device")
     return importlib.import_module("array_api_compat.cupy")
 
 
@@ -96,10 +92,21 @@ def load(name: str) -> Namespace:
     if name not in _LOADERS:
         raise BackendError(f"unknown backend {name!r}; known: {', '.join(EXTRAS)}")
     if not is_installed(name):
-        raise BackendError(
-            f"backend {name!r} is not installed; install it with: pip install 'minigrad-attention[{EXTRAS[name]}]'"
-        )
-    return _LOADERS[name]()
+        raise BackendError(f"backend {name!r} is not installed; {how_to_install(EXTRAS[name])}")
+    try:
+        return _LOADERS[name]()
+    except Exception as error:  # a broken installation, or another module of that name, can raise anything
+        raise BackendError(f"backend {name!r} cannot be used: {_reason(error)}") from error
+
+
+def how_to_install(extra: str) -> str:
+    """What to type for an extra of this package, or for what it needs without one."""
+    return f"install it with: pip install -e '.{f'[{extra}]' if extra else ''}' in the project's folder"
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what an error says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 SCALAR = object()  # stands for the namespace of NumPy's scalars, which act as Python's do, on whichever backend
@@ -167,15 +174,15 @@ _override: ContextVar[Backend | None] = ContextVar("minigrad_backend", default=N
 
 def _backend(name: str, device: Any = None) -> Backend:
     xp = load(name)
-    if isinstance(device, str) and name in ("cupy", "jax", "array_api_strict"):
-        device = _parse_device(name, device)
-    backend = Backend(name, xp, device)
     try:
-        xp.zeros((1,), device=device)
+        if isinstance(device, str) and name in ("cupy", "jax", "array_api_strict"):
+            device = _parse_device(name, device)
+        to_numpy(xp.zeros((1,), device=device))  # PyTorch's device "meta" makes arrays, but has no values
+    except BackendError:
+        raise
     except Exception as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise BackendError(f"backend {name!r} cannot use device {str(device)!r}: {reason}") from None
-    return backend
+        raise BackendError(f"backend {name!r} cannot use device {str(device)!r}: {_reason(error)}") from None
+    return Backend(name, xp, device)
 
 
 def _parse_device(name: str, device: str) -> Any:
@@ -279,7 +286,8 @@ def to_numpy(x: Array) -> Array:
         return (x.float() if dtype_name(x.dtype) == "bfloat16" else x).numpy()  # NumPy has no bfloat16
     if name == "array_api_strict":
         return numpy.array(x._array)  # also from its fake devices, which refuse np.asarray
-    return numpy.asarray(x)
+    array = numpy.asarray(x)
+    return array.astype("float32") if dtype_name(x.dtype) == "bfloat16" else array  # JAX adds one to NumPy's types
 
 
 def as_dtype(xp: Namespace, dtype: Any) -> Any:

@@ -6,6 +6,7 @@ gives the same parameters, batches and dropout masks on NumPy, CuPy, PyTorch and
 
 from __future__ import annotations
 
+import reprlib
 from functools import cached_property
 from typing import Any
 
@@ -63,10 +64,15 @@ class Generator:
 
     @state.setter
     def state(self, state: dict[str, Any]) -> None:
+        other = Generator(0)
         try:
-            self._host.bit_generator.state = backend.unplain(state)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"state: expected what Generator.state gave, got {str(state)[:60]} ({error})") from None
+            other._host.bit_generator.state = backend.unplain(state)  # NumPy checks little and pads or cuts the rest
+            valid = other.state == state and 0 <= state["buffer_pos"] <= len(state["buffer"])
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+            valid = False
+        if not valid:
+            raise ValueError(f"state: expected what Generator.state gave, got {reprlib.repr(state)}")
+        self._host = other._host
 
 
 default = Generator(0)

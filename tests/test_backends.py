@@ -135,7 +135,7 @@ def test_an_unknown_name() -> None:
 )
 def test_not_installed(monkeypatch: pytest.MonkeyPatch, name: str, extra: str) -> None:
     monkeypatch.setattr(backend, "is_installed", lambda name: False)
-    message = rf"backend '{name}' is not installed; install it with: pip install 'minigrad-attention\[{extra}\]'"
+    message = rf"backend '{name}' is not installed; install it with: pip install -e '\.\[{extra}\]'"
     with pytest.raises(BackendError, match=message):
         backend.load(name)
 
@@ -154,11 +154,42 @@ def test_cupy_without_a_gpu(monkeypatch: pytest.MonkeyPatch, failure: str) -> No
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(backend, "is_installed", lambda name: True)
     with (
-        pytest.raises(BackendError, match=r"backend 'cupy' found no usable GPU: .*device") as caught,
+        pytest.raises(BackendError, match=r"backend 'cupy' cannot be used: .*device") as caught,
         use_backend("cupy"),
     ):
         pass
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(ImportError(""), "ImportError"), (OSError("libtorch.so: cannot open\nmore"), "libtorch.so: cannot open")],
+)
+@pytest.mark.parametrize("name", ["cupy", "torch", "jax", "array_api_strict"])
+def test_a_library_that_is_there_but_broken(
+    monkeypatch: pytest.MonkeyPatch, name: str, error: Exception, reason: str
+) -> None:
+    def broken(name: str) -> Any:
+        raise error
+
+    monkeypatch.setattr(backend, "is_installed", lambda name: True)
+    monkeypatch.setattr(backend.importlib, "import_module", broken)
+    with pytest.raises(BackendError) as caught:
+        backend.load(name)
+    assert str(caught.value) == f"backend '{name}' cannot be used: {reason}"
+
+
+def test_another_module_of_the_same_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", types.ModuleType("jax"))
+    monkeypatch.setattr(backend, "is_installed", lambda name: True)
+    with pytest.raises(BackendError, match="backend 'jax' cannot be used: module 'jax' has no attribute 'config'"):
+        backend.load("jax")
+
+
+@pytest.mark.skipif(not backend.is_installed("torch"), reason="a device of PyTorch")
+def test_a_device_without_values() -> None:
+    with pytest.raises(BackendError, match="backend 'torch' cannot use device 'meta': "), use_backend("torch", "meta"):
+        pass
 
 
 def test_arrays_of_two_libraries() -> None:

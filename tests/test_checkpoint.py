@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -219,6 +220,36 @@ def test_write_atomically_follows_the_umask_and_replaces(tmp_path: Path) -> None
     assert files(tmp_path) == ["file", "plain"]
 
 
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there/file")
+    for data in (b"one", b"two"):
+        write_atomically(tmp_path / "link", data)
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "there" / "file").read_bytes() == data
+    assert files(tmp_path / "there") == ["file"]
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, b"data")
+    assert os.read(reader, 10) == b"data"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert files(tmp_path) == ["pipe"]
+
+
+@pytest.mark.parametrize("place", ["folder", "missing/file", "file/below"])
+def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path, place: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError, match=re.escape(f"'{tmp_path / place}'") + "$"):
+        write_atomically(tmp_path / place, b"data")
+    assert files(tmp_path) == ["file", "folder"]
+
+
 # --------------------------------------------------------------------------------------- hostile files
 
 
@@ -332,6 +363,7 @@ GOOD = {"version": 1, "sha256": checkpoint._digest({}, {}), "meta": {}}
         ("[]", "version None, this program reads 1"),
         ("null", "version None, this program reads 1"),
         (GOOD | {"version": 2}, "version 2, this program reads 1"),
+        (GOOD | {"version": True}, "version True, this program reads 1"),
         (GOOD | {"version": "1"}, "version '1', this program reads 1"),
         (GOOD | {"version": "\n" * 999}, r"version '\n\n\n\n\n\n\n\n\n\, this program reads 1"),
         (GOOD | {"sha256": 5}, "damaged, its SHA-256 is not that of what it holds"),

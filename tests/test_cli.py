@@ -2,12 +2,14 @@
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import STDOUT
 from typing import Any
 
 import pytest
@@ -15,14 +17,18 @@ import safetensors.numpy
 
 from attention import checkpoint, data, train
 from attention.__main__ import main
+from attention.files import held
 
 TINY = ("--steps", "2", "--width", "8", "--layers", "1", "--batch", "2")
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test works in an empty directory with pairs and a text to train on."""
-    monkeypatch.chdir(tmp_path)
+def here(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test works in an empty directory, of one name, with pairs and a text to train on."""
+    folder = tmp_path_factory.getbasetemp() / "cli"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     # Where a prompt is longer than the context, all that the model sees has one shape, for which JAX compiles once.
     monkeypatch.setitem(train.DEFAULTS, "text", {"context": 8})
     Path("pairs.tsv").write_bytes(
@@ -133,6 +139,35 @@ def test_several_sources_are_translated_and_the_first_is_drawn(pairs: str, capsy
     assert Path("a.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_picture_that_cannot_be_written_names_the_place(pairs: str, fails: Callable[..., str]) -> None:
+    draw = ("translate", "--checkpoint", "runs/pairs", "nº 1", "--heatmap")
+    Path("folder").mkdir()
+    assert fails(*draw, "folder") == "[Errno 21] Is a directory: 'folder'"
+    assert fails(*draw, ".") == "[Errno 21] Is a directory: '.'"
+    assert fails(*draw, "missing/a.png") == "[Errno 2] No such file or directory: 'missing/a.png'"
+
+
+def test_control_characters_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"{i}\x1b[2J\t{i}\x07\tgroup\x1b\n" for i in range(20)]
+    Path("bells.tsv").write_text("".join(lines))
+    assert main(["train", "--pairs", "bells.tsv", *TINY]) == 0
+    assert main(["translate", "--checkpoint", "runs/pairs", "1\x1b", "2"]) == 0
+    Path("bells.txt").write_text("\x07" * 2000)
+    assert main(["train", "--text", "bells.txt", *TINY]) == 0
+    assert main(["generate", "--length", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "U+001B" in out
+    assert "U+0007" in out
+    assert all(character.isprintable() or character in "\n\t" for character in out)
+
+
+def test_an_example_is_short_where_there_is_a_short_one(capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = [*range(30, 200, 5), *range(300, 400)]
+    Path("long.tsv").write_text("".join(f"{'x' * length}\t{length}\n" for length in lengths))
+    task = train.Translation(train.Settings("pairs", "long.tsv", steps=1, width=8))
+    assert len(task.example) == min(len(pair.source) for pair in task.test)
+
+
 def test_generate_with_its_options(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     def written(*options: str) -> str:
         assert main(["generate", "--length", "5", *options]) == 0
@@ -168,6 +203,13 @@ def test_the_same_command_again_reports_again_and_changes_nothing(
     }
 
 
+def test_a_run_is_gone_on_with_from_another_folder(pairs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["train", "--pairs", "./pairs.tsv", *TINY]) == 0, "the same file"
+    Path("runs/other").mkdir()
+    monkeypatch.chdir("runs/other")
+    assert main(["train", "--resume", "--checkpoint", "../pairs"]) == 0
+
+
 def test_another_run_is_replaced_only_if_told_so(pairs: str, fails: Callable[..., str]) -> None:
     before = files("runs/pairs")
     command = ["train", "--pairs", "pairs.tsv", *TINY, "--seed", "1"]
@@ -190,9 +232,9 @@ def test_data_that_changed_or_went_away_cannot_be_resumed(pairs: str, fails: Cal
     with open("pairs.tsv", "a") as file:
         file.write("n\t1\n")
     resume = ("train", "--resume", "--checkpoint", "runs/pairs")
-    assert fails(*resume) == "cannot resume: pairs.tsv is not what this run began with"
+    assert fails(*resume) == f"cannot resume: {os.path.abspath('pairs.tsv')} is not what this run began with"
     Path("pairs.tsv").unlink()
-    assert fails(*resume) == "pairs.tsv: No such file or directory"
+    assert fails(*resume) == f"{os.path.abspath('pairs.tsv')}: No such file or directory"
     assert files("runs/pairs") == before
 
 
@@ -200,8 +242,13 @@ def test_data_that_changed_or_went_away_cannot_be_resumed(pairs: str, fails: Cal
 
 
 def test_a_checkpoint_that_is_missing_damaged_or_foreign(pairs: str, text: str, fails: Callable[..., str]) -> None:
-    missing = "runs/dates/checkpoint.safetensors: No such file or directory"
-    assert fails("translate", "1 May 1900") == fails("train", "--resume") == missing
+    missing = "no checkpoint in runs/dates; train first, as with: "
+    assert fails("translate", "1 May 1900").startswith(missing)
+    assert fails("train", "--resume").startswith(missing)
+    assert fails("generate", "--checkpoint", "runs").endswith("-m attention train --text")
+    assert fails("train", "--checkpoint", "pairs.tsv") == (
+        "pairs.tsv: expected a folder for the checkpoint, there is a file"
+    )
     use = {"generate": ("generate",), "translate": ("translate", "1"), "train": ("train", "--resume")}
     at = ("--checkpoint", "runs/pairs")
     assert fails(*use["generate"], *at) == "runs/pairs translates; use it with: python -m attention translate"
@@ -230,16 +277,19 @@ def test_a_checkpoint_that_is_missing_damaged_or_foreign(pairs: str, text: str, 
         ("a\tb\na\n", "FILE line 2: expected 'source<TAB>target', got 1 column"),
         ("a\tb\n\na\t\n", "FILE line 3: the target is empty"),
         ("a\tb\n", "FILE: expected at least 10 different sources, got 1"),
-        (
-            "".join(f"{i}\t{i}\n" for i in range(20)) + "1\t" + "x" * 1024,
-            f"FILE: expected fewer than 1024 characters on each side of a pair, got 1024 in '{'x' * 40}'…",
+        *(
+            (
+                "".join(f"{i}\t{i}\n" for i in range(20)) + pair,
+                f"FILE: expected fewer than 1024 characters on each side of a pair, got 1024 in '{'x' * 40}'…",
+            )
+            for pair in ("1\t" + "x" * 1024, "x" * 1024 + "\t1")
         ),
     ],
 )
 def test_pairs_that_cannot_be_used(content: Any, message: str, fails: Callable[..., str]) -> None:
     if content is not None:
         Path("FILE").write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert fails("train", "--pairs", "FILE") == message
+    assert fails("train", "--pairs", "FILE") == message.replace("FILE", os.path.abspath("FILE"))
     assert not Path("runs").exists()
 
 
@@ -255,27 +305,40 @@ def test_pairs_that_cannot_be_used(content: Any, message: str, fails: Callable[.
 def test_a_text_that_cannot_be_used(content: Any, message: str, fails: Callable[..., str]) -> None:
     if content is not None:
         Path("FILE").write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert fails("train", "--text", "FILE") == message
-    assert fails("train", "--text", ".") == ".: Is a directory"
-    assert fails("train", "--pairs", "") == ": No such file or directory"
+    assert fails("train", "--text", "FILE") == message.replace("FILE", os.path.abspath("FILE"))
+    assert fails("train", "--text", ".") == f"{os.getcwd()}: Is a directory"
     assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("train --steps 0", "argument --steps: expected 1 or more, got 0"),
-        ("train --steps many", "argument --steps: invalid number value: 'many'"),
-        ("train --batch -3", "argument --batch: expected 1 or more, got -3"),
-        ("train --seed -1", "argument --seed: expected 0 or more, got -1"),
+        ("train --steps 0", "argument --steps: expected int from 1 to 1000000000, got 0"),
+        ("train --steps many", "argument --steps: invalid int value: 'many'"),
+        (
+            f"train --steps 1{'0' * 400}",
+            "argument --steps: expected int from 1 to 1000000000, got 100000000000000000...0000000000000000000",
+        ),
+        ("train --batch -3", "argument --batch: expected int from 1 to 16384, got -3"),
+        ("train --batch 100000000000", "argument --batch: expected int from 1 to 16384, got 100000000000"),
+        ("train --seed -1", "argument --seed: expected int from 0 to 18446744073709551616, got -1"),
         ("train --width 6", "argument --width: expected a multiple of 4, the number of heads, got 6"),
-        ("generate --length -1", "argument --length: expected 0 or more, got -1"),
+        ("train --width 1000000000000", "argument --width: expected int from 1 to 16384, got 1000000000000"),
+        ("train --width 16384", "argument --width: expected 9459 at most for 1 layers, got 16384"),
+        ("train --layers 100000000000", "argument --layers: expected int from 1 to 1024, got 100000000000"),
+        ("train --layers 1000 --width 512", "argument --width: expected 299 at most for 1000 layers, got 512"),
+        ("generate --length -1", "argument --length: expected 0 to 1000000000, got -1"),
         ("generate --length 1.5", "argument --length: invalid number value: '1.5'"),
-        ("generate --temperature -0.1", "argument --temperature: expected 0 or more, got -0.1"),
-        ("generate --temperature nan", "argument --temperature: expected 0 or more, got nan"),
-        ("generate --top-k 0", "argument --top-k: expected 1 or more, got 0"),
-        ("generate --seed -1", "argument --seed: expected 0 or more, got -1"),
+        ("generate --temperature -0.1", "argument --temperature: expected 0 to 1000, got -0.1"),
+        ("generate --temperature nan", "argument --temperature: expected 0 to 1000, got nan"),
+        ("generate --temperature inf", "argument --temperature: expected 0 to 1000, got inf"),
+        ("generate --top-k 0", "argument --top-k: expected 1 to 1000000000, got 0"),
+        ("generate --seed -1", "argument --seed: expected 0 to 18446744073709551616, got -1"),
         ("generate --prompt ''", "argument --prompt: expected at least one character, got none"),
+        ("train --pairs ''", "argument --pairs: expected at least one character, got none"),
+        ("train --text ''", "argument --text: expected at least one character, got none"),
+        ("train --checkpoint ''", "argument --checkpoint: expected at least one character, got none"),
+        ("translate --heatmap '' x", "argument --heatmap: expected at least one character, got none"),
     ],
 )
 def test_options_out_of_range(command: str, message: str, misused: Callable[..., str]) -> None:
@@ -307,10 +370,26 @@ def test_a_folder_that_cannot_be_made_is_noticed_before_training(fails: Callable
     assert "Not a directory" in error
 
 
+def test_a_picture_that_cannot_be_drawn_does_not_spoil_a_training(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs/pairs/attention.png").mkdir(parents=True)
+    assert main(["train", "--pairs", "pairs.tsv", *TINY]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "Where the model looks as it writes: no picture, [Errno 21] Is a directory: 'runs/pairs/attention.png'\n" in out
+    )
+    assert "Use it with: " in out
+
+
+def test_a_file_without_end(fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "LARGEST", 100)
+    assert fails("train", "--text", "text.txt") == f"{os.path.abspath('text.txt')}: expected at most 100 bytes"
+
+
 def test_a_package_that_is_missing(fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     error = fails("train", "--pairs", "pairs.tsv", *TINY)
-    assert error == "matplotlib is missing: pip install 'minigrad-attention[train]'"
+    assert error == "matplotlib is missing; install it with: pip install -e '.[train]' in the project's folder"
+    assert not Path("runs").exists(), "this is known before the training"
 
 
 # ------------------------------------------------------------------------------------------------ interruptions
@@ -346,7 +425,7 @@ def test_interrupted_in_the_middle_of_a_text(
     assert capsys.readouterr() == ("the c\n", "interrupted\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_training_saves_and_says_how_to_go_on(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     with attention("train", "--pairs", "pairs.tsv", *TINY[2:], "--steps", "1000000") as process:
         while not Path("runs/pairs/checkpoint.safetensors").exists():  # it is there from the first step
@@ -363,6 +442,45 @@ def test_a_signal_in_training_saves_and_says_how_to_go_on(number: int, capsys: p
     assert stopped.step >= 1
 
 
+def test_what_nohup_starts_does_not_hear_of_a_hangup() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the child inherits it
+    try:
+        process = attention("train", "--pairs", "pairs.tsv", *TINY[2:], "--steps", "1000000")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with process:
+        while not Path("runs/pairs/checkpoint.safetensors").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.send_signal(signal.SIGTERM)
+        assert "stopped after step" in process.communicate(timeout=120)[1]
+
+
+def test_two_trainings_do_not_share_a_folder(pairs: str, fails: Callable[..., str]) -> None:
+    with held(Path("runs/pairs")):
+        error = fails("train", "--pairs", "pairs.tsv", *TINY, "--seed", "1", "--overwrite")
+    assert error == "runs/pairs: another training is going on there"
+    assert train.load(Path("runs/pairs")).settings.seed == 0
+    with held(Path("runs/pairs")):
+        pass  # free again
+
+
+@pytest.mark.parametrize("error", [MemoryError, OSError, KeyboardInterrupt])
+def test_a_run_is_not_replaced_by_one_that_takes_no_step(
+    pairs: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> Any:
+        raise error
+
+    before = files("runs/pairs")
+    monkeypatch.setattr(train.Translation, "loss", fail)
+    assert main(["train", "--pairs", "pairs.tsv", *TINY, "--seed", "1", "--overwrite"]) != 0
+    assert files("runs/pairs") == before
+
+
 # ------------------------------------------------------------------------------------------------ terminals and pipes
 
 
@@ -370,7 +488,9 @@ def attention(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
     """``python -m attention`` in a process of its own."""
     root = str(Path(data.__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": root} | options.pop("env", {})
-    command = [sys.executable, "-m", "attention", *arguments]
+    command: Any = [sys.executable, "-m", "attention", *arguments]
+    if "shell" in options:
+        command = f"{shlex.join(command[:3])} {arguments[0]}"
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     return subprocess.Popen(command, text=True, env=environment, **options)
 
@@ -396,9 +516,30 @@ def test_an_error_is_one_line_and_the_exit_status() -> None:
     with attention("translate", "1 May 1900", env={"MINIGRAD_BACKEND": "numpy"}) as process:
         out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (1, "")
-    assert err == "error: runs/dates/checkpoint.safetensors: No such file or directory\n"
+    assert err.startswith("error: no checkpoint in runs/dates; train first, as with: ")
+    assert err.count("\n") == 1
 
 
-def test_no_standard_output_at_all(pairs: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    assert main(["translate", "--checkpoint", "runs/pairs", "nº 1"]) == 0
+@pytest.mark.parametrize("place", [">&-", "2>&-", ">&- 2>&-", "2>/dev/full"])
+def test_standard_streams_that_are_closed_or_full(pairs: str, place: str) -> None:
+    if "full" in place and not Path("/dev/full").exists():
+        pytest.skip("a device of Linux")
+    train_more = shlex.join(["train", "--pairs", "pairs.tsv", *TINY, "--seed", "3", "--overwrite"])
+    for command, status in ((train_more, 0), ("translate --checkpoint runs/pairs 'nº 1'", 0), ("translate x", 1)):
+        with attention(f"{command} {place}", shell=True) as process:
+            out, err = process.communicate(timeout=120)
+        assert process.returncode == status
+        assert "error" not in out
+        assert "Traceback" not in err
+        assert ("error: " in err) == (status == 1 and "2>" not in place)
+    assert train.load(Path("runs/pairs")).settings.seed == 3
+
+
+def test_training_goes_on_without_anybody_reading_its_progress(pairs: str) -> None:
+    """As in ``train … 2>&1 | head -1``: what is printed at the end is lost, and the status says so."""
+    with attention("train", "--pairs", "pairs.tsv", *TINY[2:], "--steps=40", "--overwrite", stderr=STDOUT) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=120) == 141
+    assert train.load(Path("runs/pairs")).step == 40

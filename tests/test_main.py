@@ -172,7 +172,7 @@ def test_one_joint_rule_for_many_arrays(capsys):
 def test_an_operation_without_rules_is_not_checked(capsys):
     status, out, err = run(capsys, "gradcheck", "--only", "floor_divide")
     assert (status, out) == (2, "")
-    assert err == "python -m minigrad gradcheck: no operation has 'floor_divide' in its name\n"
+    assert err == "error: no operation has 'floor_divide' in its name\n"
 
 
 def test_the_numbers_are_the_same_in_every_run(capsys):
@@ -190,7 +190,7 @@ def test_info(capsys):
     assert f"new arrays: {before} " in out
     for name in backend.EXTRAS:
         line = next(line for line in out.splitlines() if line.startswith(f"  {name} "))
-        assert ("not installed; pip install 'minigrad-attention[" in line) == (not backend.is_installed(name))
+        assert ("not installed; install it with: pip install -e '.[" in line) == (not backend.is_installed(name))
 
 
 def test_info_imports_no_library_that_is_not_in_use():
@@ -216,7 +216,7 @@ def test_without_a_command_it_prints_help(capsys):
 def test_an_unknown_backend_is_one_line(capsys, command):
     status, _, err = run(capsys, command, "--backend", "tensorflow")
     assert status == 2
-    assert err.startswith(f"python -m minigrad {command}: unknown backend 'tensorflow'; known: numpy")
+    assert err.startswith("error: unknown backend 'tensorflow'; known: numpy")
     assert err.count("\n") == 1
 
 
@@ -224,6 +224,13 @@ def test_an_unknown_device_is_one_line(capsys):
     status, out, err = run(capsys, "gradcheck", "--device", "nowhere")
     assert (status, out) == (2, "")
     assert "'nowhere'" in err
+    assert err.count("\n") == 1
+
+
+def test_a_device_without_float64_is_one_line(capsys):
+    status, out, err = run(capsys, "gradcheck", "--backend", "array_api_strict", "--device", "no_float64")
+    assert (status, out) == (2, "")
+    assert err.startswith("error: gradcheck needs float64: Device")
     assert err.count("\n") == 1
 
 
@@ -257,6 +264,20 @@ def test_a_reader_that_has_seen_enough():
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(60) == 141
+
+
+@needs_signals
+@pytest.mark.parametrize("command", ["info", "gradcheck --only tanh"])
+@pytest.mark.parametrize(
+    ("place", "status", "error"),
+    [(">&-", 0, ""), (">/dev/full", 1, "error: [Errno 28] No space left on device\n"), (">/dev/full 2>&-", 1, "")],
+)
+def test_standard_output_that_is_closed_or_full(command, place, status, error):
+    if "full" in place and not os.path.exists("/dev/full"):
+        pytest.skip("a device of Linux")
+    line = f"{sys.executable} -m minigrad {command} --backend numpy --device cpu {place}"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", error)
 
 
 @needs_signals

@@ -91,6 +91,26 @@ def test_a_formula_is_not_set_as_one(tmp_path: Path) -> None:
     assert (tmp_path / "x.png").exists()
 
 
+def test_nothing_in_a_label_or_a_title_is_obeyed_or_warned_of(tmp_path: Path) -> None:
+    """(A warning is an error in these tests.)"""
+    figure = heatmap([[1.0]], ["日"], ["本"], title="日本\n\x1b[2J\udcff  →  x", path=tmp_path / "x.png")
+    assert figure.get_suptitle() == "日本↵U+001B[2JU+DCFF  →  x"
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("x.png", b"\x89PNG"), ("x.pdf", b"%PDF"), ("x.svg", b"<?xml"), ("x", b"\x89PNG")]
+)
+def test_the_ending_is_the_format(tmp_path: Path, name: str, start: bytes) -> None:
+    heatmap([[1.0]], "a", "b", path=tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_an_ending_that_is_no_format(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^Format 'tex' is not supported .*png"):
+        heatmap([[1.0]], "a", "b", path=tmp_path / "x.tex")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_long_text_makes_no_giant_picture() -> None:
     n = 700
     weights = [[0.0] * n] * n

@@ -1,6 +1,7 @@
 """minigrad.random: one seed, the same numbers on every backend, and a state that can be saved."""
 
 import json
+from functools import reduce
 from typing import Any
 
 import numpy
@@ -114,10 +115,26 @@ def test_bad_seeds(bad: Any) -> None:
         random.seed(bad)
 
 
-@pytest.mark.parametrize("bad", [{}, {"bit_generator": "MT19937"}, None, 3])
+STATE = random.Generator(1).state
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {}, {"bit_generator": "MT19937"}, None, 3, STATE | {"more": 1}, STATE | {"state": None},
+        *(
+            STATE | {"state": STATE["state"] | {"counter": counter}}
+            for counter in ([-1, 0, 0, 0], [10**30, 0, 0, 0], [0], [0] * 1000, [0.5] * 4, 0, None, [[0] * 4])
+        ),
+        *(STATE | {"buffer_pos": at} for at in (-5, 5, 10**6, 10**30, 1.5, None)),
+        *(STATE | {"uinteger": at} for at in (-1, 10**30, "1")), STATE | {"buffer": []},
+        reduce(lambda inside, _: {"state": inside}, range(900), {}),
+    ],
+)  # fmt: skip
 def test_bad_states(bad: Any) -> None:
     generator = random.Generator(1)
     before = generator.state
-    with pytest.raises(ValueError, match=r"state: expected what Generator.state gave, got"):
+    with pytest.raises(ValueError, match=r"^state: expected what Generator.state gave, got .{1,300}$"):
         generator.state = bad
     assert generator.state == before
+    generator.state = before

@@ -1,7 +1,9 @@
 """attention.train: it learns, it is reproducible, can be stopped anywhere, and refuses what it cannot continue."""
 
 import errno
+import functools
 import math
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -194,6 +196,26 @@ def test_a_loss_that_is_not_finite_stops_and_is_not_saved(
     assert t.load(tmp_path / "run").step == 3
 
 
+def test_parameters_that_are_not_finite_are_not_saved(
+    settings: Callable[..., t.Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss and the gradient of a step are finite, and what comes of it is not."""
+    monkeypatch.setattr(t, "SAVE_EVERY", 0.0)
+    take, taken = t.optim.AdamW.step, []
+
+    def overflow(optimizer: Any) -> None:
+        take(optimizer)
+        taken.append(1)
+        if len(taken) == 4:
+            with mg.no_grad():
+                optimizer.param_groups[0]["params"][0] *= math.inf
+
+    monkeypatch.setattr(t.optim.AdamW, "step", overflow)
+    with pytest.raises(ValueError, match=r"the parameters are not finite after step 4; .*run is as it was last saved"):
+        t.train(t.make_task(settings()), tmp_path / "run")
+    assert t.load(tmp_path / "run").step == 3
+
+
 # ------------------------------------------------------------------------------------------------ lying checkpoints
 
 
@@ -211,15 +233,27 @@ LIES: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "settings: endless layers": lambda meta, tensors: meta["settings"].update(layers=2**40),
     "settings: another width": lambda meta, tensors: meta["settings"].update(width=4),
     "max_length: terabytes": lambda meta, tensors: meta.update(max_length=2**40),
+    "max_length: nothing": lambda meta, tensors: meta.update(max_length=0),
     "max_length: none": lambda meta, tensors: meta.update(max_length=None),
     "step: beyond the last": lambda meta, tensors: meta.update(step=7),
     "step: a fraction": lambda meta, tensors: meta.update(step=2.0),
+    "digest: a list": lambda meta, tensors: meta.update(digest=[]),
     "example: none": lambda meta, tensors: meta.update(example=None),
     "vocabularies: none": lambda meta, tensors: meta.update(vocabularies={}),
     "vocabularies: a list": lambda meta, tensors: meta.update(vocabularies=[]),
     "vocabularies: one letter more": lambda meta, tensors: meta["vocabularies"].update(target="-0123456789z"),
     "vocabularies: not sorted": lambda meta, tensors: meta["vocabularies"].update(target="9876543210-"),
     "meta: an unknown key": lambda meta, tensors: meta.update(more=1),
+    "tensors: whole numbers": lambda meta, tensors: tensors.update(
+        {"model.output.bias": tensors["model.output.bias"].astype("int64")}
+    ),
+    "tensors: complex numbers": lambda meta, tensors: tensors.update(
+        {"model.output.bias": tensors["model.output.bias"].astype("complex64")}
+    ),
+    "tensors: NaN": lambda meta, tensors: tensors["model.output.bias"].fill(math.nan),
+    "tensors: one more": lambda meta, tensors: tensors.update({"model.more": tensors["model.output.bias"]}),
+    "optimizer: infinity": lambda meta, tensors: tensors["optimizer.0.exp_avg"].fill(math.inf),
+    "optimizer: a square below zero": lambda meta, tensors: tensors["optimizer.0.exp_avg_sq"].fill(-1.0),
     "tensors: none": lambda meta, tensors: tensors.clear(),
     "tensors: one is missing": lambda meta, tensors: tensors.pop("model.output.bias"),
     "tensors: one of another shape": lambda meta, tensors: tensors.update(
@@ -228,6 +262,10 @@ LIES: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "optimizer: one moment is missing": lambda meta, tensors: tensors.pop("optimizer.0.exp_avg"),
     "optimizer: one of another shape": lambda meta, tensors: tensors.update(
         {"optimizer.0.exp_avg": tensors["optimizer.0.exp_avg"][:1]}
+    ),
+    "random: a counter below zero": lambda meta, tensors: meta["random"]["state"].update(counter=[-1, 0, 0, 0]),
+    "random: nested without end": lambda meta, tensors: meta.update(
+        random=functools.reduce(lambda x, _: {"": x}, range(900), {})
     ),
     "random: not a state": lambda meta, tensors: meta.update(random={}),
     "random: a number": lambda meta, tensors: meta.update(random=7),
@@ -253,8 +291,32 @@ def test_a_checkpoint_that_lies_is_refused(stopped: Path, lie: str) -> None:
         CheckpointError, match=r"checkpoint\.safetensors: not of `python -m attention train` \("
     ) as caught:
         t.load(stopped)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < len(str(stopped)) + 300
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < len(str(stopped)) + 300
+    assert not re.search("NoneType|attribute|unexpected|argument", message), "in terms of the checkpoint, not of Python"
+
+
+@pytest.mark.parametrize("name", ["max_length", "vocabularies"])
+def test_a_checkpoint_that_does_not_fit_its_data_is_not_resumed(
+    settings: Callable[..., t.Settings], stopped: Path, name: str
+) -> None:
+    tensors, meta = checkpoint.load(stopped / t.FILE)
+    meta["vocabularies"]["source"] = meta["vocabularies"]["source"].replace("n", "m")
+    if name == "max_length":
+        meta["max_length"] += 1
+    checkpoint.save(stopped / t.FILE, tensors, meta)
+    with pytest.raises(ValueError, match=r"cannot resume: .*pairs is not what this run began with"):
+        t.train(t.make_task(settings()), stopped, t.load(stopped))
+
+
+def test_a_device_that_cannot_hold_a_model_is_no_damage(stopped: Path) -> None:
+    with (
+        mg.use_backend("array_api_strict", "no_float64"),
+        pytest.raises(Exception, match="float64") as caught,
+    ):
+        t.load(stopped)
+    assert not isinstance(caught.value, CheckpointError)
 
 
 # ------------------------------------------------------------------------------------------------ using a model

@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import minigrad as mg
@@ -111,6 +112,8 @@ def scaled_dot_product_attention(
     mask = None if attn_mask is None else mg.asarray(attn_mask)
     groups = _check(name, query, key, value, mask, enable_gqa)
     check_probability(name, "dropout_p", dropout_p)
+    if scale is not None and not isinstance(scale, Real):
+        raise TypeError(f"{name}: expected scale to be a real number, got {type(scale).__name__}")
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import minigrad as mg
@@ -39,7 +40,7 @@ _dropout.example((2, 3), lambda: mg.asarray([[True, False, True], [False, True, 
 
 def check_probability(operation: str, name: str, p: float) -> None:
     """ValueError unless p is a probability."""
-    if not 0 <= p <= 1:
+    if not isinstance(p, Real) or not 0 <= float(p) <= 1:
         raise ValueError(f"{operation}: expected {name} between 0 and 1, got {p!r}")
 
 

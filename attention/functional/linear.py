@@ -27,7 +27,7 @@ def linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array
         raise ValueError(f"expected bias of shape {tuple(weight.shape[1:])}, the width of weight")
     y = matrix_product(xp, rows(xp, widen(xp, x)), widen(xp, weight))
     if bias is not None:
-        y += xp.astype(bias, y.dtype, copy=False)
+        y += xp.astype(widen(xp, bias), y.dtype, copy=False)
     return narrow(xp, xp.reshape(y, x.shape[:-1] + weight.shape[1:]), x)
 
 

@@ -200,16 +200,21 @@ class MultiHeadAttention(Module):
             raise ValueError("MultiHeadAttention: is_causal is for self-attention, here is a source")
         if source is None and cache is not None and mask is not None:
             raise ValueError("MultiHeadAttention: mask and cache do not go together in self-attention")
-        expect_width("MultiHeadAttention", x, self.query.weight.shape[0])
+        expect_width("MultiHeadAttention", x, self.query.weight.shape[0], axes=2)
+        mask, source_mask, attn_mask = (None if m is None else mg.asarray(m) for m in (mask, source_mask, attn_mask))
 
         x = without_padding(x, mask, "MultiHeadAttention")
         query = _split(self.query(x), self.num_heads)
         known = None if cache is None else cache.get(self)
+        if source is None and known is not None and known[0].shape[:-3] != query.shape[:-3]:
+            raise ValueError(
+                f"MultiHeadAttention: the cache is of a batch of shape {known[0].shape[:-3]}, x of {query.shape[:-3]}"
+            )
         if source is not None and known is not None:
             key, value = known
         else:
             memory = x if source is None else without_padding(source, source_mask, "MultiHeadAttention")
-            expect_width("MultiHeadAttention", memory, self.key.weight.shape[0], "source")
+            expect_width("MultiHeadAttention", memory, self.key.weight.shape[0], "source", axes=2)
             key, value = _split(self.key(memory), self.num_kv_heads), _split(self.value(memory), self.num_kv_heads)
             if self.rotary is not None and source is None:
                 offset = tokens_seen(cache, self)
@@ -226,7 +231,7 @@ class MultiHeadAttention(Module):
             query,
             key,
             value,
-            _both(mask if source is None else source_mask, attn_mask),
+            _both(mask if source is None else source_mask, attn_mask, (self.num_heads, x.shape[-2])),
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=is_causal,
             enable_gqa=self.num_kv_heads != self.num_heads,
@@ -251,13 +256,21 @@ def _join(x: Tensor) -> Tensor:
     return joined
 
 
-def _both(key_mask: Any, attn_mask: Any) -> Any:
-    """One mask that allows what both allow: keys of shape (..., T_s), pairs (..., T, T_s)."""
+def _both(key_mask: Any, attn_mask: Any, queries: tuple[int, int]) -> Any:
+    """One mask that allows what both allow: keys of shape (..., T_s), pairs of (..., *queries, T_s)."""
     if key_mask is None:
         return attn_mask
     allowed = key_mask[..., None, None, :]  # the same keys for all heads and all queries
     if attn_mask is None:
         return allowed
+    shape = (*key_mask.shape[:-1], *queries, key_mask.shape[-1])
+    padded = (1,) * (len(shape) - attn_mask.ndim) + attn_mask.shape
+    fits = len(padded) == len(shape) and all(m in (1, n) for m, n in zip(padded, shape, strict=True))
+    if not fits or not mg.isdtype(attn_mask.dtype, ("bool", "real floating")):
+        raise (TypeError if fits else ValueError)(
+            f"MultiHeadAttention: expected attn_mask of booleans or floating-point numbers that broadcasts to {shape}, "
+            f"got {dtype_name(attn_mask.dtype)} {attn_mask.shape}"
+        )
     if dtype_name(attn_mask.dtype) == "bool":
         return mg.logical_and(allowed, attn_mask)
     return mg.where(allowed, attn_mask, -mg.inf)

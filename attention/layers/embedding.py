@@ -9,7 +9,7 @@ from minigrad import Tensor
 from minigrad.random import Generator
 
 from .. import functional as F
-from .module import Module, expect_width, parameter
+from .module import Module, expect_positive, expect_width, parameter
 
 
 class Embedding(Module):
@@ -31,6 +31,7 @@ class Embedding(Module):
         dtype: Any = "float32",
         generator: Generator | None = None,
     ) -> None:
+        expect_positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         generator = generator or mg.random.default
         self.weight = parameter(generator.normal((num_embeddings, embedding_dim), std=std, dtype=dtype))
 
@@ -86,6 +87,7 @@ class LearnedPositions(Module):
         dtype: Any = "float32",
         generator: Generator | None = None,
     ) -> None:
+        expect_positive("LearnedPositions", max_length=max_length, d_model=d_model)
         generator = generator or mg.random.default
         self.weight = parameter(generator.normal((max_length, d_model), std=std, dtype=dtype))
 
@@ -132,6 +134,7 @@ class RotaryPositions(Module):
 
 def _angles(max_length: int, d: int, layer: str) -> Tensor:
     """t / 10000^(2i/d) for positions t and pairs i: (max_length, d/2), in float64."""
+    expect_positive(layer, max_length=max_length, width=d)
     if d % 2:
         raise ValueError(f"{layer}: expected an even width, as components go in pairs; got {d}")
     pairs = mg.arange(0, d, 2, dtype="float64")
@@ -142,7 +145,9 @@ def _angles(max_length: int, d: int, layer: str) -> Tensor:
 def _rows(table: Tensor, x: Tensor, offset: int, layer: str) -> Tensor:
     """The rows of a table of positions that belong to x."""
     max_length, d = table.shape
-    expect_width(layer, x, d)
+    expect_width(layer, x, d, axes=2)
+    if offset < 0:
+        raise ValueError(f"{layer}: expected an offset of 0 or more, got {offset}")
     end = offset + x.shape[-2]
     if end > max_length:
         raise ValueError(f"{layer}: a sequence of {end} positions is longer than max_length={max_length}")

@@ -12,7 +12,7 @@ from minigrad.random import Generator
 
 from .. import functional as F
 from ..functional.dropout import check_probability
-from .module import Module, parameter
+from .module import Module, expect_positive, parameter
 
 
 class Linear(Module):
@@ -38,8 +38,7 @@ class Linear(Module):
         dtype: Any = "float32",
         generator: Generator | None = None,
     ) -> None:
-        if in_features < 1 or out_features < 1:
-            raise ValueError(f"Linear: expected positive widths, got {in_features} and {out_features}")
+        expect_positive("Linear", in_features=in_features, out_features=out_features)
         generator = generator or mg.random.default
         bound = 1 / math.sqrt(in_features)
         self.weight = parameter(generator.uniform((in_features, out_features), -bound, bound, dtype=dtype))
@@ -94,6 +93,8 @@ class FeedForward(Module):
         dtype: Any = "float32",
         generator: Generator | None = None,
     ) -> None:
+        if not callable(activation):
+            raise TypeError(f"FeedForward: expected activation to be a function of a Tensor, got {activation!r}")
         d_ff = 4 * d_model if d_ff is None else d_ff
         self.activation = activation
         self.up = Linear(d_model, d_ff, bias=bias, dtype=dtype, generator=generator)

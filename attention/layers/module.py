@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any, Self
 
 import minigrad as mg
@@ -17,8 +19,9 @@ class Module:
 
     A parameter is a Tensor held as an attribute of a Module, or in a list or dict there. Its name is the path to it, as
     in PyTorch: ``"blocks.0.attention.query.weight"``. One that is reached by two paths (tied weights) is one parameter,
-    under the name of the first. A Tensor that is no parameter (a table of positions) has a name that begins with an
-    underscore. To freeze a parameter, set its ``requires_grad`` to False: it is no longer trained, but still saved.
+    under the name of the first. An attribute whose name begins with an underscore is left out: a Tensor there is no
+    parameter (a table of positions), a Module there is neither trained nor switched. To freeze a parameter, set its
+    ``requires_grad`` to False: it is no longer trained, but still saved.
     There is nothing to call in ``__init__``.
 
     Examples
@@ -44,8 +47,14 @@ class Module:
         return ((name, value) for name, value in self._state() if value.requires_grad)
 
     def _state(self) -> Iterator[tuple[str, Tensor]]:
-        """Each parameter, also those that are frozen."""
-        return ((name, value) for name, value in _walk(self, "", set()) if type(value) is Tensor)
+        """Each parameter, also those that are frozen. ValueError where two have one name, through a dot in a key."""
+        names = set()
+        for name, value in _walk(self, "", set()):
+            if type(value) is Tensor:
+                if name in names:
+                    raise ValueError(f"{type(self).__name__}: two parameters have the name {name!r}")
+                names.add(name)
+                yield name, value
 
     def parameters(self) -> list[Tensor]:
         """The parameters, for an optimizer."""
@@ -63,25 +72,28 @@ class Module:
         """Copy the values of ``state`` into the parameters: Tensors or arrays of any library, NumPy's included.
 
         They are placed on the library and device of each parameter and cast to its dtype. With ``strict=False``, names
-        that only one side has are passed over. Raises KeyError for those otherwise, ValueError for a shape that does
-        not fit, each in one line, and before anything is changed.
+        that only one side has are passed over. Raises KeyError for those otherwise, ValueError for what is no array, is
+        complex or has a shape that does not fit, each in one line, and before anything is changed.
         """
         own = dict(self._state())
         if strict and own.keys() != state.keys():
             missing, extra = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
             raise KeyError(f"load_state_dict: missing {missing}, not in this {type(self).__name__} {extra}")
-        both = [name for name in own if name in state]
+        both = {name: _described(state[name]) for name in own if name in state}
         wrong = [
-            f"{name} {tuple(state[name].shape)} instead of {own[name].shape}"
-            for name in both
-            if tuple(state[name].shape) != own[name].shape
+            f"{name} {given} instead of {own[name].shape}"
+            for name, given in both.items()
+            if given != f"{own[name].shape}"
         ]
         if wrong:
-            raise ValueError(f"load_state_dict: shapes that do not fit: {', '.join(wrong)}")
+            raise ValueError(f"load_state_dict: what does not fit: {', '.join(wrong)}")
+        values = {}
         for name in both:
             value, old = state[name], own[name].data
             host = to_numpy(value.data if type(value) is Tensor else value)
-            own[name].data = namespace_of(old).asarray(host, dtype=old.dtype, device=device_of(old), copy=True)
+            values[name] = namespace_of(old).asarray(host, dtype=old.dtype, device=device_of(old), copy=True)
+        for name, value in values.items():
+            own[name].data = value
 
     def train(self, mode: bool = True) -> Self:
         """Switch dropout on (off with ``mode=False``), in this Module and all inside it; returns the Module itself."""
@@ -112,6 +124,7 @@ class Module:
         """This Module and each inside it, once."""
         return (value for _, value in _walk(self, "", set()) if isinstance(value, Module))
 
+    @reprlib.recursive_repr()
     def __repr__(self) -> str:
         settings, inside = [], []
         for name, value in _flat(vars(self)):
@@ -125,13 +138,22 @@ class Module:
         return "\n  ".join([type(self).__name__ + head, *inside])
 
 
-def _flat(items: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """What stands in nested dicts and lists, with the path to it."""
+def _flat(items: Any, path: str = "", around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """What stands in nested dicts and lists, with the path to it; what contains itself is entered once."""
+    around = (*around, id(items))
     for key, value in items.items() if isinstance(items, dict) else enumerate(items):
-        if isinstance(value, dict | list | tuple):
-            yield from _flat(value, f"{path}{key}.")
-        else:
+        if not isinstance(value, dict | list | tuple):
             yield f"{path}{key}", value
+        elif id(value) not in around:
+            yield from _flat(value, f"{path}{key}.", around)
+
+
+def _described(value: Any) -> str:
+    """The shape of an array of real numbers; of anything else, what it is."""
+    if not hasattr(value, "dtype"):
+        return type(value).__name__
+    kind, shape = dtype_name(value.dtype), tuple(value.shape)
+    return f"{shape}" if kind.startswith(("bool", "int", "uint", "float", "bfloat")) else f"{kind} {shape}"
 
 
 def _walk(module: Module, path: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
@@ -177,15 +199,28 @@ class ShapesOnly(Generator):
 
 
 def parameter(values: Tensor) -> Tensor:
-    """``values`` as a parameter: a leaf that requires a gradient."""
+    """``values`` as a parameter: a leaf that requires a gradient. Raises TypeError unless they are real numbers."""
+    if not mg.isdtype(values.dtype, "real floating"):
+        raise TypeError(f"expected parameters of a real floating-point dtype, got {dtype_name(values.dtype)}")
     values.requires_grad = True
     return values
 
 
-def expect_width(layer: str, x: Any, width: int, what: str = "x") -> None:
-    """Raise the one-line error of a layer that was given vectors of another width than it was made for."""
-    if not x.shape or x.shape[-1] != width:
-        raise ValueError(f"{layer}: expected {what} of shape (..., {width}), got {tuple(x.shape)}")
+def expect_positive(layer: str, **sizes: int) -> None:
+    """Raise the one-line error of a layer that cannot be made of these sizes."""
+    for name, size in sizes.items():
+        if not isinstance(size, Integral) or size < 1:
+            raise ValueError(f"{layer}: expected {name} to be a positive integer, got {size!r}")
+
+
+def expect_width(layer: str, x: Any, width: int, what: str = "x", axes: int = 1) -> None:
+    """Raise the one-line error of a layer that was given vectors of another width than it was made for, or no vectors.
+
+    With ``axes=2`` they have to be sequences of vectors.
+    """
+    if len(x.shape) < axes or x.shape[-1] != width:
+        shape = ", ".join(("T",) * (axes - 1) + (str(width),))
+        raise ValueError(f"{layer}: expected {what} of shape (..., {shape}), got {tuple(x.shape)}")
 
 
 def without_padding(x: Tensor, mask: Any, layer: str) -> Tensor:
@@ -196,6 +231,7 @@ def without_padding(x: Tensor, mask: Any, layer: str) -> Tensor:
     """
     if mask is None:
         return x
+    mask = mg.asarray(mask)
     if tuple(mask.shape) != tuple(x.shape[:-1]) or not mg.isdtype(mask.dtype, "bool"):
         raise ValueError(
             f"{layer}: expected a boolean padding mask of shape {tuple(x.shape[:-1])} (True = real), "

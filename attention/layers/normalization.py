@@ -8,7 +8,13 @@ import minigrad as mg
 from minigrad import Tensor
 
 from .. import functional as F
-from .module import Module, parameter
+from .module import Module, expect_positive, parameter
+
+
+def _check(layer: str, d_model: int, eps: float) -> None:
+    expect_positive(layer, d_model=d_model)
+    if not eps >= 0:
+        raise ValueError(f"{layer}: expected eps of 0 or more, got {eps!r}")
 
 
 class LayerNorm(Module):
@@ -24,6 +30,7 @@ class LayerNorm(Module):
     """
 
     def __init__(self, d_model: int, eps: float = 1e-5, dtype: Any = "float32") -> None:
+        _check("LayerNorm", d_model, eps)
         self.eps = eps
         self.weight = parameter(mg.ones((d_model,), dtype=dtype))
         self.bias = parameter(mg.zeros((d_model,), dtype=dtype))
@@ -46,6 +53,7 @@ class RMSNorm(Module):
     """
 
     def __init__(self, d_model: int, eps: float = 1e-6, dtype: Any = "float32") -> None:
+        _check("RMSNorm", d_model, eps)
         self.eps = eps
         self.weight = parameter(mg.ones((d_model,), dtype=dtype))
 

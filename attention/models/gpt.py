@@ -11,15 +11,18 @@ import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
+from numbers import Integral
 from typing import Any
 
 import minigrad as mg
 from minigrad import Tensor
+from minigrad.backend import dtype_name
 from minigrad.random import Generator
 
 from .. import functional as F
 from ..layers import Dropout, Embedding, EncoderBlock, LayerNorm, LearnedPositions, Module
 from ..layers.attention import Cache, tokens_seen
+from ..layers.module import expect_positive
 
 
 class GPT(Module):
@@ -57,6 +60,7 @@ class GPT(Module):
         dtype: Any = "float32",
         generator: Generator | None = None,
     ) -> None:
+        expect_positive("GPT", num_layers=num_layers)
         self.context_length = context_length
         self.tokens = Embedding(vocab_size, d_model, std=0.02, dtype=dtype, generator=generator)
         self.positions = LearnedPositions(context_length, d_model, std=0.02, dtype=dtype, generator=generator)
@@ -100,9 +104,14 @@ class GPT(Module):
         top_k: int | None = None,
         generator: Generator | None = None,
     ) -> Tensor:
-        """``ids`` of shape (B, T) and ``max_new_tokens`` more: (B, T + max_new_tokens). Options as of `stream`."""
+        """``ids`` of shape (B, T) and ``max_new_tokens`` more: int64 of shape (B, T + max_new_tokens).
+
+        Options as of `stream`.
+        """
+        if max_new_tokens < 0:
+            raise ValueError(f"GPT: expected max_new_tokens ≥ 0, got {max_new_tokens}")
         new = islice(self.stream(ids, temperature, top_k, generator), max_new_tokens)
-        longer: Tensor = mg.concat([ids, *new], axis=1)
+        longer: Tensor = mg.concat([mg.astype(ids, "int64"), *new], axis=1)
         return longer
 
     def stream(
@@ -112,15 +121,16 @@ class GPT(Module):
         top_k: int | None = None,
         generator: Generator | None = None,
     ) -> Iterator[Tensor]:
-        """The tokens after ``ids`` of shape (B, T), one by one and without end, each of shape (B, 1).
+        """The tokens after ``ids`` of shape (B, T), one by one and without end, each of shape (B, 1), in int64.
 
         Each is drawn from softmax(logits / temperature), or is the likeliest one with ``temperature=0``; with ``top_k``
         from the k likeliest alone. Beyond ``context_length`` the model sees the last tokens only. Dropout is off.
         """
-        if ids.ndim != 2 or ids.shape[1] < 1:
-            raise ValueError(f"GPT: expected ids of shape (B, T) with T ≥ 1, got {ids.shape}")
-        if temperature < 0 or (top_k is not None and top_k < 1):
-            raise ValueError(f"GPT: expected temperature ≥ 0 and top_k ≥ 1, got {temperature} and {top_k}")
+        if ids.ndim != 2 or ids.shape[1] < 1 or not mg.isdtype(ids.dtype, "integral"):
+            given = f"{dtype_name(ids.dtype)} {ids.shape}"
+            raise ValueError(f"GPT: expected integer ids of shape (B, T) with T ≥ 1, got {given}")
+        if not 0 <= temperature < math.inf or not (top_k is None or (isinstance(top_k, Integral) and top_k >= 1)):
+            raise ValueError(f"GPT: expected temperature ≥ 0 and an integer top_k ≥ 1, got {temperature} and {top_k}")
 
         def write(seen: Tensor) -> Iterator[Tensor]:
             cache: Cache = {}
@@ -132,11 +142,11 @@ class GPT(Module):
                 with self.evaluating():
                     logits = self(new, cache)[:, -1, :]
                     token = _choose(logits, temperature, top_k, generator or mg.random.default)
-                    new = mg.astype(mg.expand_dims(token, axis=1), ids.dtype)
+                    new = mg.expand_dims(token, axis=1)
                     seen = mg.concat([seen, new], axis=1)
                 yield new
 
-        return write(ids)
+        return write(mg.astype(ids, "int64"))  # a prompt's own dtype need not hold all of the vocabulary
 
 
 def _choose(logits: Tensor, temperature: float, top_k: int | None, generator: Generator) -> Any:
@@ -150,4 +160,5 @@ def _choose(logits: Tensor, temperature: float, top_k: int | None, generator: Ge
     # T. Minka, "A* sampling" (2014), arXiv:1411.0030. In float64, as a float32 can round up to 1, of which the noise is
     # infinite.
     noise = -mg.log(-mg.log(generator.uniform(logits.shape, 1e-9, 1.0, device=logits.device)))
-    return mg.argmax(logits / temperature + noise, axis=-1)
+    # All multiplied by the temperature: by a tiny one, logits / temperature would overflow.
+    return mg.argmax(logits + temperature * noise, axis=-1)

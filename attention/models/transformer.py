@@ -17,7 +17,7 @@ from minigrad.random import Generator
 
 from ..layers import DecoderBlock, Dropout, Embedding, EncoderBlock, LayerNorm, Linear, Module, SinusoidalPositions
 from ..layers.attention import Cache, tokens_seen
-from ..layers.module import without_padding
+from ..layers.module import expect_positive, without_padding
 
 
 class Transformer(Module):
@@ -59,6 +59,7 @@ class Transformer(Module):
         dtype: Any = "float32",
         generator: Generator | None = None,
     ) -> None:
+        expect_positive("Transformer", d_model=d_model, num_layers=num_layers)
         std = 1 / math.sqrt(d_model)  # so that, scaled by √d_model, an embedding is as large as a position
         self.max_length = max_length
         self.scale = math.sqrt(d_model)
@@ -125,7 +126,7 @@ class Transformer(Module):
     def generate(self, source: Tensor, max_length: int, bos: int, eos: int, source_mask: Any = None) -> Tensor:
         """Write the likeliest token, again and again, until every sequence has its ``eos``.
 
-        Returns integers of shape (B, T) with T ≤ ``max_length``, without ``bos``; after its ``eos`` a row goes on with
+        Returns int64 of shape (B, T) with T ≤ ``max_length``, without ``bos``; after its ``eos`` a row goes on with
         ``eos``. Dropout is off meanwhile. Raises ValueError where ``max_length`` exceeds the model's.
         """
         if not 1 <= max_length <= self.max_length:
@@ -134,13 +135,13 @@ class Transformer(Module):
             raise ValueError(f"generate: expected source of shape (B, T_s), got {source.shape}")
         with self.evaluating():
             memory = self.encode(source, source_mask)
-            token = mg.full_like(source[:, :1], bos)
+            token = mg.full_like(source[:, :1], bos, dtype="int64")  # the source's need not hold all target tokens
             finished = mg.zeros_like(token, dtype="bool")
             cache: Cache = {}
             written: list[Tensor] = []
             for _ in range(max_length):
                 logits = self.decode(token, memory, source_mask, cache=cache)
-                token = mg.where(finished, eos, mg.astype(mg.argmax(logits, axis=-1), source.dtype))
+                token = mg.where(finished, eos, mg.argmax(logits, axis=-1))
                 finished = mg.logical_or(finished, token == eos)
                 written.append(token)
                 if mg.all(finished):

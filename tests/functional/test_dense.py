@@ -24,6 +24,11 @@ def numbers(seed: int, *shapes: tuple[int, ...]) -> list[Any]:
     return [rng.normal(size=shape) for shape in shapes]
 
 
+def test_a_complex_bias_is_not_made_real() -> None:
+    with pytest.raises(TypeError, match=r"linear: expected a real floating-point array, got complex128 \(2,\)"):
+        F.linear(tensor([[1.0]]), tensor([[1.0, 2.0]]), tensor([1j, 2j]))
+
+
 @given(leading, widths, widths, st.booleans(), st.integers(0, 999))
 def test_linear_twin(leading: tuple[int, ...], n: int, m: int, bias: bool, seed: int) -> None:
     agree(F.linear, composed.linear, *numbers(seed, (*leading, n), (n, m), *([(m,)] if bias else [])))

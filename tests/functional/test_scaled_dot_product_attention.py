@@ -271,6 +271,16 @@ def test_equal_keys_give_the_mean() -> None:
     assert_allclose(value(y), numpy.broadcast_to(v.mean(axis=0), (3, 2)), rtol=1e-13)
 
 
+@pytest.mark.parametrize("scale", ["1", [1.0], 1j, mg.Tensor(1.0, requires_grad=True)], ids=repr)
+def test_the_scale_is_a_number(scale: Any) -> None:
+    """No Tensor, to which no gradient would come."""
+    q = tensor([[1.0, 2.0]])
+    with pytest.raises(TypeError, match="scaled_dot_product_attention: expected scale to be a real number, got "):
+        attention(q, q, q, scale=scale)
+    for number in (2, 2.0, numpy.float32(2), numpy.float64(2), numpy.int64(2)):
+        assert value(attention(q, q, q, scale=number)).tolist() == [[1, 2]]
+
+
 def test_the_default_scale_is_one_over_the_root_of_the_width() -> None:
     q, k, v = map(tensor, numbers((3, 16), (5, 16), (5, 2)))
     assert_array_equal(value(attention(q, k, v)), value(attention(q, k, v, scale=0.25)))

@@ -256,8 +256,8 @@ X = (2, 5, 8)
         (lambda: MultiHeadAttention(8, 0), "num_heads=0 does not divide d_model=8"),
         (lambda: MultiHeadAttention(8, 4, num_kv_heads=3), "num_kv_heads=3 does not divide num_heads=4"),
         (lambda: MultiHeadAttention(8, 4, dropout=2), "expected dropout between 0 and 1, got 2"),
-        (lambda: attend(mg.ones((2, 5, 7))), r"expected x of shape \(\.\.\., 8\), got \(2, 5, 7\)"),
-        (lambda: attend(mg.ones(X), d_source=3), r"expected source of shape \(\.\.\., 3\), got \(2, 5, 8\)"),
+        (lambda: attend(mg.ones((2, 5, 7))), r"expected x of shape \(\.\.\., T, 8\), got \(2, 5, 7\)"),
+        (lambda: attend(mg.ones(X), d_source=3), r"expected source of shape \(\.\.\., T, 3\), got \(2, 5, 8\)"),
         (lambda: attend(mg.ones(X), mg.ones(X), is_causal=True), "is_causal is for self-attention"),
         (lambda: attend(mg.ones(X), source_mask=mg.ones((2, 5), dtype="bool")), "source_mask without a source"),
         (
@@ -270,13 +270,40 @@ X = (2, 5, 8)
             r"padding mask of shape \(2, 3\)",
         ),
         (lambda: attend(mg.ones(X), attn_mask=mg.ones((5, 4), dtype="bool")), r"attn_mask.*\(5, 4\)"),
+        (
+            lambda: attend(mg.ones(X), mask=mg.ones((2, 5), dtype="bool"), attn_mask=mg.ones((5, 4), dtype="bool")),
+            r"expected attn_mask of .* that broadcasts to \(2, 2, 5, 5\), got bool \(5, 4\)",
+        ),
+        (lambda: attend(mg.ones((8,))), r"expected x of shape \(\.\.\., T, 8\), got \(8,\)"),
+        (lambda: attend(mg.ones(X), mg.ones((8,))), r"expected source of shape \(\.\.\., T, 8\), got \(8,\)"),
         (lambda: EncoderBlock(8, 2, norm="middle"), "norm: expected 'pre' or 'post', got 'middle'"),
         (lambda: EncoderBlock(8, 2)(mg.ones((2, 5, 7))), r"x: .* \(2, 5, 7\) .*weight: float32 \(8,\)"),
         (lambda: SelfAttention(8, 2)(mg.ones((5, 7))), r"x: .* \(5, 7\) .*weight: float32 \(8, 2\)"),
-        (lambda: DecoderBlock(8, 2)(mg.ones(X), mg.ones((2, 5, 7))), r"expected source of shape \(\.\.\., 8\)"),
+        (lambda: DecoderBlock(8, 2)(mg.ones(X), mg.ones((2, 5, 7))), r"expected source of shape \(\.\.\., T, 8\)"),
     ],
 )
 def test_errors_are_one_line_at_the_call(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message) as raised:
         call()
     assert "\n" not in str(raised.value)
+
+
+def test_a_mask_of_whole_numbers_is_no_bias() -> None:
+    """Nor does a padding mask beside it make it one."""
+    for mask in (None, mg.ones((2, 5), dtype="bool")):
+        with pytest.raises(TypeError, match=r"booleans or .*floating-point numbers.* int64 \(5, 5\)"):
+            attend(mg.ones(X), mask=mask, attn_mask=mg.ones((5, 5), dtype="int64"))
+
+
+def test_masks_may_be_lists() -> None:
+    layer, x = MultiHeadAttention(8, 2), mg.random.normal(X, dtype="float32")
+    real, may = [[True, True, True, False, False], [True] * 5], mg.tril(mg.ones((5, 5), dtype="bool")).tolist()
+    expected = layer(x, mask=mg.asarray(real), attn_mask=mg.asarray(may)).tolist()
+    assert layer(x, mask=real, attn_mask=may).tolist() == expected
+
+
+def test_a_cache_of_another_batch_is_refused() -> None:
+    layer, cache = MultiHeadAttention(8, 2), {}
+    layer(mg.ones((1, 3, 8)), cache=cache)
+    with pytest.raises(ValueError, match=r"the cache is of a batch of shape \(1,\), x of \(2,\)"):
+        layer(mg.ones((2, 1, 8)), cache=cache)

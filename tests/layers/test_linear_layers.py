@@ -88,7 +88,17 @@ def test_dropout_drops_and_scales_in_training_alone() -> None:
     [
         (lambda: Linear(3, 2)(mg.ones((4, 5))), ValueError, r"linear: .* x: .* \(4, 5\) .*weight: .* \(3, 2\)"),
         (lambda: Linear(3, 2)(mg.ones(())), ValueError, r"linear: .* x: .* \(\) .*weight: float32 \(3, 2\)"),
-        (lambda: Linear(0, 2), ValueError, "Linear: expected positive widths, got 0 and 2"),
+        (lambda: Linear(0, 2), ValueError, "Linear: expected in_features to be a positive integer, got 0"),
+        (lambda: Linear(2.5, 2), ValueError, "Linear: expected in_features to be a positive integer, got 2.5"),
+        (
+            lambda: Linear(2, 2, dtype="complex64"),
+            TypeError,
+            "parameters of a real floating-point dtype, got complex64",
+        ),
+        (lambda: Embedding(0, 2), ValueError, "Embedding: expected num_embeddings to be a positive integer, got 0"),
+        (lambda: LayerNorm(0), ValueError, "LayerNorm: expected d_model to be a positive integer, got 0"),
+        (lambda: RMSNorm(2, eps=-1), ValueError, "RMSNorm: expected eps of 0 or more, got -1"),
+        (lambda: FeedForward(2, activation="relu"), TypeError, "activation to be a function of a Tensor, got 'relu'"),
         (lambda: LayerNorm(3)(mg.ones((4, 5))), ValueError, r"layer_norm: .* x: .* \(4, 5\) .*weight: .* \(3,\)"),
         (lambda: RMSNorm(3)(mg.ones((4, 5))), ValueError, r"rms_norm: .* x: .* \(4, 5\) .*weight: float32 \(3,\)"),
         (
@@ -97,6 +107,8 @@ def test_dropout_drops_and_scales_in_training_alone() -> None:
             r"embedding: expected indices of an integer dtype .* float64 \(4,\) .*weight: float32 \(3, 2\)",
         ),
         (lambda: Dropout(1.5), ValueError, "Dropout: expected p between 0 and 1, got 1.5"),
+        (lambda: Dropout("a"), ValueError, "Dropout: expected p between 0 and 1, got 'a'"),
+        (lambda: Dropout(None), ValueError, "Dropout: expected p between 0 and 1, got None"),
         (lambda: Dropout(math.nan), ValueError, "Dropout: expected p between 0 and 1, got nan"),
     ],
 )

@@ -16,7 +16,7 @@ from attention.layers import (
     SinusoidalPositions,
 )
 from attention.models import GPT, Transformer
-from minigrad.backend import dtype_name
+from minigrad.backend import dtype_name, is_installed
 
 
 class Nested(Module):
@@ -126,6 +126,44 @@ def test_loading_says_what_does_not_fit_and_changes_nothing() -> None:
     assert layer.weight.tolist() == before
     layer.load_state_dict({"weight": numpy.zeros((2, 3)), "other": numpy.zeros(1)}, strict=False)
     assert layer.weight.tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_loading_is_refused_whole() -> None:
+    layer = Linear(2, 3)
+    before = layer.weight.tolist()
+    for bad, said in (
+        (numpy.zeros(3, "complex64"), r"complex64 \(3,\)"),
+        (numpy.zeros(3, object), r"object \(3,\)"),
+        ([0.0] * 3, "list"),
+        (None, "NoneType"),
+    ):
+        with pytest.raises(ValueError, match=rf"load_state_dict: what does not fit: bias {said} instead of \(3,\)$"):
+            layer.load_state_dict({"weight": numpy.zeros((2, 3)), "bias": bad})
+    assert layer.weight.tolist() == before
+
+
+@pytest.mark.skipif(not is_installed("jax"), reason="NumPy has a bfloat16 where JAX brings it")
+def test_half_precision_of_another_library_loads() -> None:
+    with mg.use_backend("jax"):
+        bias = mg.asarray([1.5, 2.0, -1.0], dtype="bfloat16")
+    layer = Linear(2, 3)
+    layer.load_state_dict({"bias": bias}, strict=False)
+    assert layer.bias.tolist() == [1.5, 2.0, -1.0]
+
+
+def test_what_contains_itself_is_walked_once() -> None:
+    model: Any = Nested()
+    model.items.append(model.items)
+    model.itself = model
+    assert [name for name, _ in model.named_parameters()] == NAMES
+    assert "itself: ..." in repr(model)
+
+
+def test_two_parameters_of_one_name_are_refused() -> None:
+    model: Any = Nested()
+    model.by_name = {"a.b": Linear(1, 1), "a": {"b": Linear(1, 1)}}
+    with pytest.raises(ValueError, match=r"Nested: two parameters have the name 'by_name\.a\.b\.weight'"):
+        model.state_dict()
 
 
 def test_repr_shows_the_tree() -> None:

@@ -83,7 +83,18 @@ def test_attention_with_rotary_positions_sees_distances_alone() -> None:
         (lambda: SinusoidalPositions(5, 4)(mg.ones((6, 4))), "a sequence of 6 positions is longer than max_length=5"),
         (lambda: LearnedPositions(5, 4)(mg.ones((2, 4)), offset=4), "LearnedPositions: a sequence of 6 positions"),
         (lambda: RotaryPositions(5, 4)(mg.ones((6, 4))), "RotaryPositions: a sequence of 6 positions"),
-        (lambda: LearnedPositions(5, 4)(mg.ones((2, 3))), r"LearnedPositions: expected x of shape \(\.\.\., 4\)"),
+        (
+            lambda: LearnedPositions(5, 4)(mg.ones((2, 4)), offset=-2),
+            "LearnedPositions: expected an offset of 0 or more",
+        ),
+        (lambda: RotaryPositions(5, 4)(mg.ones((2, 4)), offset=-1), "RotaryPositions: expected an offset of 0 or more"),
+        (
+            lambda: SinusoidalPositions(-1, 4),
+            "SinusoidalPositions: expected max_length to be a positive integer, got -1",
+        ),
+        (lambda: LearnedPositions(0, 4), "LearnedPositions: expected max_length to be a positive integer, got 0"),
+        (lambda: LearnedPositions(5, 4)(mg.ones((4,))), r"expected x of shape \(\.\.\., T, 4\), got \(4,\)"),
+        (lambda: LearnedPositions(5, 4)(mg.ones((2, 3))), r"LearnedPositions: expected x of shape \(\.\.\., T, 4\)"),
     ],
 )
 def test_errors(call: Any, message: str) -> None:

@@ -8,7 +8,9 @@ import pytest
 
 import minigrad as mg
 from attention.functional import cross_entropy
+from attention.layers import Embedding
 from attention.models import GPT
+from minigrad.backend import dtype_name
 from minigrad.optim import AdamW
 
 
@@ -65,7 +67,7 @@ def test_greedy_generation_is_the_argmax_of_the_whole_also_beyond_the_context() 
     ids = tokens(2, 3)
     written = model.generate(ids, max_new_tokens=5, temperature=0)
     assert written.shape == (2, 8)
-    assert written.dtype == ids.dtype
+    assert dtype_name(written.dtype) == "int64"
     assert written[:, :3].tolist() == ids.tolist()
     for end in range(3, 8):
         logits = model(written[:, max(0, end - 6) : end])
@@ -101,6 +103,27 @@ def test_sampling_follows_the_probabilities() -> None:
     assert set(model.generate(ids, 1, top_k=3, temperature=3.0)[:, -1].tolist()) == best
     assert set(model.generate(ids, 1, top_k=1)[:, -1].tolist()) == {int(logits.argmax())}
     assert model.generate(ids, 1, top_k=100).shape == (4000, 3)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "uint64"])
+def test_tokens_that_the_prompt_s_dtype_cannot_hold(dtype: str) -> None:
+    model = tiny()
+    model.tokens = Embedding(300, 8)
+    ids = mg.asarray([[255, 1]])
+    expected = model.generate(ids, 9, temperature=3.0, generator=mg.random.Generator(1)).tolist()
+    assert max(expected[0]) > 255
+    written = model.generate(mg.astype(ids, dtype), 9, temperature=3.0, generator=mg.random.Generator(1))
+    assert written.tolist() == expected
+
+
+def test_a_tiny_temperature_means_the_likeliest_and_a_huge_one_any() -> None:
+    model = tiny()
+    ids = tokens(2, 3)
+    likeliest = model.generate(ids, 5, temperature=0).tolist()
+    for temperature in (5e-324, 1e-320, 1e-45, 1e-10):
+        assert model.generate(ids, 5, temperature=temperature, top_k=3).tolist() == likeliest
+    many = model.generate(mg.broadcast_to(ids[:1, :], (400, 3)), 1, temperature=1e300)[:, -1].tolist()
+    assert set(many) == set(range(11))
 
 
 def test_generation_is_reproducible_and_without_dropout() -> None:
@@ -146,10 +169,26 @@ def test_it_learns_a_text_by_heart() -> None:
         (lambda: tiny(num_heads=3), ValueError, "num_heads=3 does not divide d_model=8"),
         (lambda: tiny()(tokens(1, 7)), ValueError, "a sequence of 7 positions is longer than max_length=6"),
         (lambda: tiny()(mg.ones((1, 3))), TypeError, "embedding: expected indices of an integer dtype"),
-        (lambda: tiny().generate(tokens(3), 2), ValueError, r"expected ids of shape \(B, T\) with T ≥ 1, got \(3,\)"),
-        (lambda: tiny().generate(tokens(1, 0), 2), ValueError, r"got \(1, 0\)"),
-        (lambda: tiny().generate(tokens(1, 3), 2, temperature=-1), ValueError, "temperature ≥ 0 and top_k ≥ 1"),
-        (lambda: tiny().generate(tokens(1, 3), 2, top_k=0), ValueError, "temperature ≥ 0 and top_k ≥ 1"),
+        (
+            lambda: tiny().generate(tokens(3), 2),
+            ValueError,
+            r"expected integer ids of shape \(B, T\) with T ≥ 1, got int64 \(3,\)",
+        ),
+        (lambda: tiny(num_layers=0), ValueError, "GPT: expected num_layers to be a positive integer, got 0"),
+        (lambda: tiny(context_length=0), ValueError, "expected max_length to be a positive integer, got 0"),
+        (lambda: tiny()(tokens(1, 3)[0, 0]), ValueError, r"expected x of shape \(\.\.\., T, 8\), got \(8,\)"),
+        (lambda: tiny().generate(mg.ones((1, 3), dtype="float32"), 2), ValueError, r"got float32 \(1, 3\)"),
+        (lambda: tiny().generate(tokens(1, 3), -1), ValueError, "expected max_new_tokens ≥ 0, got -1"),
+        (lambda: tiny().generate(tokens(1, 3), 2, top_k=2.5), ValueError, "integer top_k ≥ 1, got 1.0 and 2.5"),
+        (lambda: tiny().generate(tokens(1, 3), 2, math.nan), ValueError, "expected temperature ≥ 0 .* got nan"),
+        (lambda: tiny().generate(tokens(1, 3), 2, math.inf), ValueError, "expected temperature ≥ 0 .* got inf"),
+        (lambda: tiny().generate(tokens(1, 0), 2), ValueError, r"got int64 \(1, 0\)"),
+        (
+            lambda: tiny().generate(tokens(1, 3), 2, temperature=-1),
+            ValueError,
+            "temperature ≥ 0 and an integer top_k ≥ 1",
+        ),
+        (lambda: tiny().generate(tokens(1, 3), 2, top_k=0), ValueError, "temperature ≥ 0 and an integer top_k ≥ 1"),
     ],
 )
 def test_errors_are_one_line_at_the_call(call: Any, error: Any, message: str) -> None:

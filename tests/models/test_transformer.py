@@ -118,6 +118,12 @@ def test_generate_stops_where_all_have_ended() -> None:
     assert model.generate(tokens(2, 5), max_length=8, bos=BOS, eos=12).shape == (2, 8)
 
 
+def test_target_tokens_that_the_source_s_dtype_cannot_hold() -> None:
+    model = Transformer(11, 400, d_model=8, num_heads=2, num_layers=1, max_length=9)
+    model.output.bias.data = mg.asarray([float(i == 300) * 99 for i in range(400)], dtype="float32").data
+    assert model.generate(mg.asarray([[3, 4]], dtype="uint8"), 2, BOS, EOS).tolist() == [[300, 300]]
+
+
 def test_generate_turns_dropout_off_and_on_again_and_records_nothing() -> None:
     model = tiny(dropout=0.5)
     source = tokens(2, 5)
@@ -168,6 +174,7 @@ def test_it_learns_to_reverse(norm: str) -> None:
     ("call", "error", "message"),
     [
         (lambda: tiny(num_heads=3), ValueError, "num_heads=3 does not divide d_model=8"),
+        (lambda: tiny(num_layers=-1), ValueError, "Transformer: expected num_layers to be a positive integer, got -1"),
         (lambda: tiny("inner"), ValueError, "norm: expected 'pre' or 'post'"),
         (lambda: tiny()(tokens(1, 10), tokens(1, 2)), ValueError, "10 positions is longer than max_length=9"),
         (lambda: tiny()(tokens(1, 3), tokens(1, 12)), ValueError, "12 positions is longer than max_length=9"),
