@@ -45,9 +45,9 @@ HEAD = """\
 
 Every function of the Python Array API standard 2025.12, by its chapters: what it gives, whether it has a derivative,
 and the highest order of derivative that the tests compare with finite differences of the order before. The first two
-they also compare with PyTorch. Nothing ends there: a rule is written in these same functions, so derivatives of any
-order exist. The tests run all of this on NumPy, PyTorch, JAX and array-api-strict; on CuPy the functions are the same.
-The last column tells where one of these libraries departs from the standard.
+they also compare with PyTorch's and JAX's. Nothing ends there: a rule is written in these same functions, so
+derivatives of any order exist. The tests run all of this on NumPy, PyTorch, JAX and array-api-strict; on CuPy the
+functions are the same. The last column tells where one of these libraries departs from the standard.
 
 [semantics.md](semantics.md) says what happens at kinks and ties, [rules.md](rules.md) how a function is added.
 """

@@ -261,11 +261,31 @@ def asarray(data: Any, dtype: Any = None, device: Any = None, copy: bool | None 
     if xp is None:
         xp, default_device = current()[1:]
         device = default_device if device is None else device
-        if name_of(xp) == "array_api_strict" and isinstance(data, numpy.generic):
-            data = data.item()
+        if type(data) not in (list, bool, int, float, complex):  # the libraries differ about anything else
+            data = _numbers(data)
     if device is not None and xp is NUMPY and device != "cpu":
         raise ValueError(f"backend 'numpy' has one device, 'cpu'; got device={device!r}")
-    return xp.asarray(data, dtype=as_dtype(xp, dtype), device=device, copy=copy)
+    try:
+        made = xp.asarray(data, dtype=as_dtype(xp, dtype), device=device, copy=copy)
+    except Exception:
+        if isinstance(data, list):
+            _numbers(data)  # it may say why
+        raise
+    return _numbers(made) if xp is NUMPY else made
+
+
+def _numbers(data: Any) -> Array:
+    """What NumPy makes of scalars, nested lists, ranges or memory; TypeError for text, None and other objects."""
+    array = numpy.asarray(data)
+    if array.dtype.kind not in "biufcV":  # V: bfloat16, which NumPy does not know
+        given = " ".join(repr(data).split())  # in one line
+        raise TypeError(f"asarray: expected numbers that fit a dtype, lists of them or an array; got {given:.60}")
+    return array
+
+
+def python_scalar(x: Any) -> Any:
+    """A NumPy scalar as Python's, which does not change the dtype of a result; anything else as it is."""
+    return x.item() if NAMESPACES.get(type(x)) is SCALAR else x
 
 
 def from_numpy(array: Array, device: Any = None) -> Array:
@@ -353,6 +373,8 @@ def as_index(i: Array) -> Array:
 
     PyTorch takes uint8 for a mask and refuses other dtypes, and arithmetic in a small one, as ``i % n``, overflows.
     """
+    if not hasattr(i, "dtype"):
+        raise TypeError(f"expected an array of integers as indices, got {i!r:.60}")
     if dtype_name(i.dtype) not in _INTEGERS:
         return i
     xp = namespace_of(i)

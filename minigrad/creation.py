@@ -8,7 +8,7 @@ import minigrad as mg
 
 from . import backend
 from .autodiff import primitive
-from .backend import Array, as_dtype
+from .backend import Array, as_dtype, python_scalar
 from .tensor import Tensor, _without_tensors
 
 __all__ = [
@@ -44,7 +44,8 @@ def _new(name: str, *args: Any, dtype: Any = None, device: Any = None, **options
     _, xp, default_device = backend.current()
     function = getattr(xp, name)
     device = default_device if device is None else device
-    return Tensor._make(function(*args, dtype=as_dtype(xp, dtype), device=device, **options))
+    numbers = map(python_scalar, args)
+    return Tensor._make(function(*numbers, dtype=as_dtype(xp, dtype), device=device, **options))
 
 
 def _like(name: str, x: Any, *args: Any, dtype: Any = None, device: Any = None) -> Tensor:
@@ -52,7 +53,7 @@ def _like(name: str, x: Any, *args: Any, dtype: Any = None, device: Any = None) 
     raw = x._data if type(x) is Tensor else backend.asarray(x)
     xp = backend.namespace_of(raw)
     function = getattr(xp, name)
-    return Tensor._make(function(raw, *args, dtype=as_dtype(xp, dtype), device=device))
+    return Tensor._make(function(raw, *map(python_scalar, args), dtype=as_dtype(xp, dtype), device=device))
 
 
 def arange(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from . import backend
 from .autodiff import primitive
-from .backend import Array, as_dtype, dtype_name, namespace_of
+from .backend import Array, as_dtype, dtype_name, namespace_of, python_scalar
 from .tensor import Tensor
 
 __all__ = [
@@ -45,7 +45,7 @@ def _namespace(*args: Any) -> Any:
 def result_type(*arrays_and_dtypes: Any) -> Any:
     """The dtype that an operation on these arrays, dtypes and scalars gives. No derivative: not an array."""
     xp = _namespace(*arrays_and_dtypes)
-    raw = [_raw_dtype(x) for x in arrays_and_dtypes]
+    raw = [python_scalar(_raw_dtype(x)) for x in arrays_and_dtypes]
     values = [namespace_of(x) is not None or isinstance(x, Number) for x in raw]
     return xp.result_type(*(x if is_value else as_dtype(xp, x) for x, is_value in zip(raw, values, strict=True)))
 

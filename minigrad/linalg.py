@@ -8,7 +8,8 @@ linear algebra functions" (2010); J. Townsend, "Differentiating the singular val
 
 Eigenvectors of equal eigenvalues (and singular vectors of equal singular values) are not unique, and have no
 derivative. There the part of the gradient that mixes them is taken as 0: a function of the eigenvalues alone has the
-right gradient, one of the eigenvectors has not, and near such a point its gradient is large and sensitive to rounding.
+right gradient, one of the eigenvectors in general not, and near such a point it is sensitive to rounding.
+docs/semantics.md says more.
 """
 
 from __future__ import annotations
@@ -321,9 +322,10 @@ class EighResult(NamedTuple):
 
 
 def _inverse_differences(xp: Any, w: Array) -> Array:
-    """1 / (wⱼ - wᵢ) at (i, j), and 0 where they are equal (see the top of the file)."""
+    """1 / (wⱼ - wᵢ) at (i, j), and 0 where they are equal up to LAPACK's rounding (see the top of the file)."""
     difference = w[..., None, :] - w[..., :, None]
-    equal = difference == 0
+    rounding = xp.sum(xp.abs(w), axis=-1, keepdims=True)[..., None] * float(xp.finfo(w.dtype).eps)
+    equal = xp.abs(difference) <= rounding
     return xp.where(equal, xp.zeros_like(difference), 1 / xp.where(equal, xp.ones_like(difference), difference))
 
 
@@ -428,18 +430,15 @@ def _svd(xp: Any, x: Array, /, *, full_matrices: bool = True) -> tuple[Array, ..
 def _svd_x(g: tuple[Array, Array, Array], xp: Any, out: tuple[Array, Array, Array]) -> Array:
     U, S, Vh = out
     GU, GS, GVh = _conj(xp, g[0]), g[1], _conj(xp, g[2])
-    s = xp.astype(S, U.dtype)
-    # 1 / (sⱼ² - sᵢ²) as a product of two, so that large numbers are not squared
-    total = S[..., None, :] + S[..., :, None]
-    F = _inverse_differences(xp, S) / xp.where(total == 0, xp.ones_like(total), total)
-    F = xp.astype(F, U.dtype)
     left, right = xp.matmul(_H(xp, U), GU), xp.matmul(Vh, _H(xp, GVh))
     left, right = left - _H(xp, left), right - _H(xp, right)
-    inner = (F * left) * s[..., None, :] + s[..., :, None] * (F * right) + _diag(xp, GS, U)
+    # 1 / (sⱼ² - sᵢ²) (left sⱼ + right sᵢ), so that only what turns U and V together is divided by a difference
+    total = S[..., None, :] + S[..., :, None]
+    together = xp.astype(_inverse_differences(xp, S), U.dtype) * (left + right)
+    apart = xp.astype(1 / xp.where(total == 0, xp.ones_like(total), total), U.dtype) * (left - right)
+    inner = (together + apart) / 2 + _diag(xp, GS, U)
     inverse = 1 / xp.where(S == 0, xp.ones_like(S), S)
     inverse = xp.astype(xp.where(S == 0, xp.zeros_like(S), inverse), U.dtype)
-    if xp.isdtype(U.dtype, "complex floating"):  # the phase that U and V share
-        inner = inner + _diag(xp, xp.linalg.diagonal(left) * inverse / 2, U)
     X = xp.matmul(U, xp.matmul(inner, Vh))
     if U.shape[-2] > U.shape[-1]:
         outside = GU - xp.matmul(U, xp.matmul(_H(xp, U), GU))

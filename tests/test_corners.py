@@ -4,7 +4,7 @@ import threading
 
 import numpy
 import pytest
-from checks import tensor, value
+from checks import check, tensor, value
 
 import attention.functional as F
 import minigrad as mg
@@ -126,6 +126,34 @@ def test_all_that_a_backward_pass_needs_is_guarded():
     with pytest.raises(RuntimeError, match="multiply"):
         b[0] = 100.0
     y.backward()
+
+
+def orthonormal(seed, n, k):
+    return numpy.linalg.qr(numpy.random.default_rng(seed).normal(size=(n, k)))[0]
+
+
+def test_eigenvalues_that_are_equal_but_for_rounding():
+    Q, weights = orthonormal(1, 5, 5), numpy.random.default_rng(2).normal(size=(5, 5))
+    X = Q @ numpy.diag([1.0, 1.0, 1.0, 2.0, 3.0]) @ Q.T
+
+    def projector(xp, x, weights):
+        V = xp.linalg.eigh((x + x.mT) / 2)[1][:, :3]
+        return xp.sum(xp.matmul(V, V.mT) * weights)
+
+    check(lambda x: projector(mg, x, tensor(weights)), lambda x: projector(numpy, x, weights), X)
+    check(lambda x: mg.sum(mg.linalg.eigh(x)[0] ** 3), lambda x: numpy.trace(x @ x @ x), X)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (5, 4), (4, 5)])
+def test_singular_values_that_are_equal_but_for_rounding(shape):
+    U, V = (orthonormal(n, n, 4) for n in shape)
+    X, weights = U @ numpy.diag([2.0, 2.0, 2.0, 1.0]) @ V.T, numpy.random.default_rng(2).normal(size=shape)
+
+    def polar(xp, x, weights):
+        U, _, Vh = xp.linalg.svd(x, full_matrices=False)
+        return xp.sum(xp.matmul(U, Vh) * weights)
+
+    check(lambda x: polar(mg, x, tensor(weights)), lambda x: polar(numpy, x, weights), X)
 
 
 def test_cotangents_and_tangents_go_by_key():

@@ -99,6 +99,12 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: mg.Tensor([leaf(), leaf()]), TypeError, "^a list of Tensors in a graph .*use minigrad.stack, or detach",
     ),
     "asarray of tracked Tensors": (lambda: mg.asarray([[leaf()]]), TypeError, "use minigrad.stack"),
+    **{
+        f"{data!r} for numbers": (
+            lambda data=data: mg.asarray(data), TypeError, "^asarray: expected numbers .*, lists of them or an array; ",
+        )
+        for data in (None, "a", b"ab", {}, [None], [[1.0], ["a"]], numpy.str_("a"), numpy.array([None]), range)
+    },
     "requires_grad off in a graph": (requires_grad_off, RuntimeError, r"the result of `multiply` .*use detach\(\)"),
     "an unknown dtype": (lambda: mg.Tensor([1.0], dtype="float7"), TypeError, "has no dtype 'float7'"),
     "in place on a leaf": (add_in_place, RuntimeError, "^`add` in place on a leaf .*work on a copy.*or under no_grad"),
@@ -134,6 +140,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "stack of nothing": (lambda: mg.stack([]), ValueError, "^stack: expected at least one array, got none$"),
     "take without an axis": (
         lambda: mg.take(leaf(2, 3), integers()), ValueError, r"^take: axis is required .*x: float64 \(2, 3\)",
+    ),
+    "take by a number": (
+        lambda: mg.take(leaf(2), 0), TypeError, r"^take: expected an array of integers as indices, got 0 \(given x",
     ),
     "an index out of range": (lambda: leaf(2)[5], IndexError, r"^getitem: .*x: float64 \(2,\).*key: 5"),
     "a list as an index": (

@@ -1,15 +1,17 @@
-"""The whole differentiable standard in PyTorch, and some of it in JAX: values, first and second derivatives.
+"""The differentiable standard in PyTorch, JAX and HIPS autograd: values, first and second derivatives.
 
-Gradients of real numbers by complex ones follow PyTorch's convention; JAX gives the conjugate.
+Gradients of real numbers by complex ones follow PyTorch's convention; the other two give the conjugate.
 """
 
+import types
+import warnings
 from typing import Any
 
 import numpy
 import pytest
 from checks import tensor, value
 from numpy.testing import assert_allclose
-from standard import CASES, all_kinds, seed_of
+from standard import CASES, UNCOMPARED, all_kinds, compared_with, function_of, seed_of
 
 import minigrad as mg
 
@@ -74,14 +76,14 @@ def test_as_pytorch(name: str, kind: str) -> None:
     compare(minigrads(name, arrays), [[x.numpy(force=True) for x in part] for part in (out, first, second)])
 
 
-@pytest.mark.parametrize(("name", "kind"), [(name, case.kinds[-1]) for name, case in CASES.items() if case.jax])
-def test_as_jax(name: str, kind: str) -> None:
+@pytest.mark.parametrize("name", compared_with("jax"))
+def test_as_jax(name: str) -> None:
     import jax
     import jax.numpy as jnp
 
     jax.config.update("jax_enable_x64", True)
     f = CASES[name].f
-    arrays = CASES[name].arrays(kind, seed_of(name))
+    arrays = CASES[name].arrays(CASES[name].kinds[-1], seed_of(name))  # one kind each: JAX compiles every one
     every = tuple(range(len(arrays)))
 
     def scalar(*xs: Any) -> Any:
@@ -92,3 +94,44 @@ def test_as_jax(name: str, kind: str) -> None:
     first, second = both(tuple(arrays), tuple(directions))
     out = several(f(jnp, *map(jnp.asarray, arrays)))
     compare(minigrads(name, arrays), [out, [g.conj() for g in first], [h.conj() for h in second]])
+
+
+def hips() -> Any:
+    """The namespace of HIPS autograd, with the names that the standard has changed since."""
+    import autograd.numpy as anp
+
+    xp = types.SimpleNamespace(**vars(anp))
+    for old, new in (
+        ("arccos", "acos"), ("arccosh", "acosh"), ("arcsin", "asin"), ("arcsinh", "asinh"), ("arctan", "atan"),
+        ("arctanh", "atanh"), ("arctan2", "atan2"), ("concatenate", "concat"), ("transpose", "permute_dims"),
+        ("power", "pow"), ("cumsum", "cumulative_sum"),
+    ):  # fmt: skip
+        setattr(xp, new, getattr(anp, old))
+    xp.matrix_transpose = lambda x: anp.swapaxes(x, -1, -2)
+    return xp
+
+
+@pytest.mark.parametrize("name", compared_with("autograd"))
+def test_as_hips_autograd(name: str) -> None:
+    from autograd import grad
+
+    xp, f = hips(), CASES[name].f
+    arrays = CASES[name].arrays(CASES[name].kinds[0], seed_of(name))
+    every = range(len(arrays))
+
+    def scalar(*xs: Any) -> Any:
+        return sum(product(xp, y, like(i, y)) for i, y in enumerate(several(f(xp, *xs))))
+
+    def slope(*xs: Any) -> Any:
+        return sum(product(xp, grad(scalar, i)(*xs), like(50 + i, x)) for i, x in enumerate(arrays))
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Output seems independent of input")  # as that of a linear function is
+        first, second = ([grad(g, i)(*arrays).conj() for i in every] for g in (scalar, slope))
+    compare(minigrads(name, arrays), [several(f(xp, *arrays)), first, second])
+
+
+def test_what_is_not_compared_is_known() -> None:
+    """A name in the list of exceptions is that of a case, or the function of one."""
+    heads = {name for case in CASES for name in (case, function_of(case))}
+    assert [name for table in UNCOMPARED.values() for name in table if name not in heads] == []

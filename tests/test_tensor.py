@@ -1,5 +1,6 @@
 """Tensor: what it is made of, what it says of itself, how its operators meet other arrays, and what it refuses."""
 
+import array
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -68,6 +69,12 @@ def test_lists_and_scalars(data: Any, dtype: str, shape: tuple[int, ...]) -> Non
     assert x.shape == shape
     assert x.backend == BACKEND
     assert x.tolist() == (data if not isinstance(data, tuple) else [[1.0]])
+
+
+def test_memory_and_ranges() -> None:
+    for data, dtype in ((array.array("d", [1, 2]), "float64"), (bytearray(b"\1\2"), "uint8"), (range(1, 3), "int64")):
+        x = mg.asarray(data)
+        assert (x.backend, backend.dtype_name(x.dtype), x.tolist()) == (BACKEND, dtype, [1, 2])
 
 
 def test_a_list_with_tensors_in_it() -> None:
@@ -319,10 +326,26 @@ def test_unary_operators_and_matmul() -> None:
 
 def test_numpy_scalars_are_constants() -> None:
     x = tensor(numpy.float32([1, 2]))
-    for scalar in (numpy.float64(2.0), numpy.float32(2.0)):
-        if BACKEND == "array_api_strict":
-            continue  # which takes Python's scalars alone
+    for scalar in (numpy.float64(2.0), numpy.float32(2.0), numpy.int64(2)):
         assert_array_equal(value(mg.multiply(x, scalar)), [2, 4])
+        assert mg.multiply(x, scalar).dtype == mg.result_type(x, scalar) == mg.result_type(x.dtype, scalar) == x.dtype
+
+
+@pytest.mark.parametrize("kind", [numpy.float64, numpy.float32, numpy.complex64, numpy.int32, numpy.bool])
+def test_numpy_scalars_make_arrays_as_python_scalars_do(kind: Any) -> None:
+    one, two = kind(1), numpy.int64(2)
+    calls: list[Any] = [lambda one, two: mg.full((two, 3), one), lambda one, two: mg.full(two, one)]
+    calls += [lambda one, two: mg.full_like(mg.zeros(2, dtype="float32"), one)] * (kind is not numpy.complex64)
+    calls += [lambda one, two: mg.eye(two, k=two), lambda one, two: mg.zeros(two)]
+    if kind in (numpy.float64, numpy.float32):
+        calls += [lambda one, two: mg.arange(one), lambda one, two: mg.arange(one, one * 3, one)]
+        calls += [lambda one, two: mg.linspace(one, one * 3, two)]
+    for call in calls:
+        found, expected = call(one, two), call(one.item(), 2)
+        assert found.dtype == expected.dtype
+        assert_array_equal(value(found), value(expected))
+    assert backend.dtype_name(mg.asarray(one).dtype) == numpy.dtype(kind).name  # an array is of the scalar's dtype
+    assert mg.asarray(one).backend == BACKEND
 
 
 def test_unknown_operands_are_left_to_python() -> None:
