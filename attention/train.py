@@ -40,7 +40,7 @@ SAVE_EVERY = 60.0  # seconds
 LONGEST = 1024  # characters: attention takes time and memory that grow with the square of the length
 MOMENTS = ("exp_avg", "exp_avg_sq")  # what AdamW remembers of each parameter, besides the number of steps
 
-LARGEST = 2**30  # parameters: 16 GiB with their gradients and moments
+MOST_PARAMETERS = 2**30  # 16 GiB with their gradients and moments
 LIMITS = {
     "seed": (0, 2**64),
     "steps": (1, 10**9),
@@ -86,8 +86,8 @@ class Settings:
                 raise ValueError(f"{field.name}: expected {kind} from {least} to {most}, got {repr(value)}")
         if self.width % self.heads:
             raise ValueError(f"width: expected a multiple of {self.heads}, the number of heads, got {self.width}")
-        if 12 * self.layers * self.width**2 > LARGEST:
-            most = math.isqrt(LARGEST // 12 // self.layers)
+        if 12 * self.layers * self.width**2 > MOST_PARAMETERS:
+            most = math.isqrt(MOST_PARAMETERS // 12 // self.layers)
             raise ValueError(f"width: expected {most} at most for {self.layers} layers, got {self.width}")
 
 
@@ -208,9 +208,8 @@ class Continuation:
             loss = cross_entropy(self.model(ids), following).item()
         print(f"\nLoss on text never seen in training: {loss:.3f} nats per character")
         print("\nThe model continues:\n")
-        print(
-            printable("".join(continue_text(self.model, self.vocabularies, self.example, 300, seed=self.settings.seed)))
-        )
+        text = continue_text(self.model, self.vocabularies, self.example, 300, seed=self.settings.seed)
+        print(printable("".join(text)))
 
 
 Task = Translation | Continuation
