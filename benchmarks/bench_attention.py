@@ -96,14 +96,13 @@ def products(xs: list[Any], g: Any) -> Any:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_attention(compete: Any, shape: tuple[int, ...], is_causal: bool) -> None:
     *xs, g = arrays(shape)
+    peers = {"PyTorch SDPA": pytorch(xs, g, is_causal=is_causal), "JAX (jit)": jax_jit(xs, g, is_causal)}
+    if shape[2] <= 256:  # beyond, HIPS autograd takes seconds
+        peers["HIPS autograd"] = hips(xs, g, is_causal)
     compete(
         f"{shape}{', causal' if is_causal else ''}",
         ours(xs, g, is_causal=is_causal),
-        {
-            "PyTorch SDPA": pytorch(xs, g, is_causal=is_causal),
-            "JAX (jit)": jax_jit(xs, g, is_causal),
-            "HIPS autograd": hips(xs, g, is_causal),
-        },
+        peers,
         tolerance=2e-4,
         reach=1.0 if shape == (12, 4, 64, 32) else 0.75,
         table="Attention, forward and backward",

@@ -82,7 +82,7 @@ def compete(benchmark: Any, request: pytest.FixtureRequest) -> Callable[..., Non
     values and for the ratio. ``per`` divides the times that are shown.
     """
     quick = request.config.getoption("quick")
-    seconds = 1.0 if quick else 12.0
+    seconds = 1.0 if quick else 7.0
 
     def run(
         work: str,
@@ -102,11 +102,12 @@ def compete(benchmark: Any, request: pytest.FixtureRequest) -> Callable[..., Non
                     assert error <= tolerance, f"{name}: result {i} differs by {error:.1e}"
         del results, expected
         once = clock(ours) + sum(clock(peer) for peer in peers.values())
-        rounds = int(min(max(seconds / once, 7), 300))
+        rounds = int(min(max(seconds / once, 5 if quick else 7), 300))
         times: dict[str, list[float]] = {name: [] for name in peers}
 
+        gc.collect()
+
         def setup() -> None:
-            gc.collect()
             for name, peer in peers.items():
                 times[name].append(clock(peer))
 

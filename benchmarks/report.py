@@ -25,7 +25,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         names = list(rows[0]["mebibytes"])
         lines = [f"| | {' | '.join(names)} | reach |", "|---" * (len(names) + 2) + "|"]
         for row in rows:
-            cells = [f"{row['mebibytes'][name]:.1f} MiB" for name in names]
+            cells = [f"{max(row['mebibytes'][name], 0):.1f} MiB" for name in names]  # the system counts in pages
             reach = f"≤ {row['reach']:g} MiB" if row["reach"] else ""
             lines.append(f"| {row['work']} | {' | '.join(cells)} | {reach} |")
         return lines
@@ -53,7 +53,8 @@ def plot(rows: list[dict[str, Any]], key: str, label: str, path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
     lengths = [int(row["work"].removeprefix("T = ")) for row in rows]
     for name in rows[0][key]:
-        axes.plot(lengths, [row[key][name] for row in rows], marker="o", label=name)
+        points = [(length, row[key][name]) for length, row in zip(lengths, rows, strict=True)]
+        axes.plot(*zip(*[point for point in points if point[1] > 0], strict=True), marker="o", label=name)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(lengths, map(str, lengths))

@@ -509,11 +509,12 @@ def _thread_count(given: str | None) -> int:
 def tile_size(xp: Namespace) -> int | None:
     """How many numbers a part of a large computation may hold; None where arrays cannot be written to in parts.
 
-    On NumPy 2¹⁸, 1 MiB in float32: a few arrays of that size stay in a processor's cache, and calling NumPy costs
-    little beside computing them. On a GPU a tile has to keep thousands of threads busy.
+    On NumPy 2¹⁹, 2 MiB in float32: a few arrays of that size stay in a processor's last cache. Smaller tiles would stay
+    in a core's own, but after each operation a thread has to wait for Python's lock, and waking it takes some 50 µs: as
+    long as an operation on a quarter of such a tile. On a GPU a tile has to keep thousands of threads busy.
     """
     if xp is NUMPY:
-        return 1 << 18
+        return 1 << 19
     return None if name_of(xp) not in ("cupy", "torch", "array_api_strict") else 1 << 24
 
 

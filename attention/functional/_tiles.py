@@ -26,7 +26,7 @@ def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: 
     width = max([math.prod(x.shape[1:]) for x in arrays])
     if size is None or n < 2 or n * width <= size // 4:
         return f(*arrays)
-    first, *others = blocks(n, max(1, min(n // 2, size // 8 // width)))  # f has several arrays of that size at once
+    first, *others = blocks(n, max(1, min(n // 2, size // width)))
     found = f(*[x[first, ...] for x in arrays])
     stacked = len(found) - sums
     whole = [xp.empty((n, *x.shape[1:]), dtype=x.dtype, device=device_of(x)) for x in found[:stacked]]
