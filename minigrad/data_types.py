@@ -75,10 +75,20 @@ def finfo(type: Any, /) -> FloatInfo:
     return FloatInfo(info.bits, eps, largest, least, smallest, as_dtype(xp, dtype_name(info.dtype)))
 
 
-def iinfo(type: Any, /) -> Any:
+class IntInfo(NamedTuple):
+    """What `iinfo` gives."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: Any
+
+
+def iinfo(type: Any, /) -> IntInfo:
     """Limits of an integer dtype: ``bits max min dtype``. No derivative: not an array."""
     xp = _namespace(type)
-    return xp.iinfo(as_dtype(xp, _dtype(type)))
+    info = xp.iinfo(as_dtype(xp, _dtype(type)))
+    return IntInfo(info.bits, int(info.max), int(info.min), as_dtype(xp, dtype_name(info.dtype)))
 
 
 _KINDS = {

@@ -319,10 +319,9 @@ def test_information_about_dtypes() -> None:
                 )  # fmt: skip
         elif "int" in name:
             for asked in (mine, name, x):
-                assert (mg.iinfo(asked).max, mg.iinfo(asked).min) == (
-                    strict.iinfo(theirs).max,
-                    strict.iinfo(theirs).min,
-                )
+                whole, theirs_whole = mg.iinfo(asked), strict.iinfo(theirs)
+                assert (whole.bits, whole.max, whole.min) == (theirs_whole.bits, theirs_whole.max, theirs_whole.min)
+                assert whole.dtype == mine
         for other in DTYPES:
             assert mg.can_cast(mine, getattr(mg, other)) == mg.can_cast(x, other)
             try:
