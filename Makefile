@@ -18,7 +18,7 @@ SUITE := $(PYTEST) -m "not peers" $(ARGS)
 # JAX compiles each operation anew for every shape. Without optimizations that takes half as long, and what one test
 # run has compiled the next one finds.
 JAX := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" \
-	JAX_COMPILATION_CACHE_DIR=.jax_cache JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
+	JAX_COMPILATION_CACHE_DIR="$(CURDIR)/.jax_cache" JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
 	JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=0
 
 # Some machines set these two, which choose a slow kernel of a current NumPy's OpenBLAS.
