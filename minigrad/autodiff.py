@@ -158,10 +158,11 @@ class Plan(NamedTuple):
     every: bool = False  # whether each of the arguments that need a gradient has a rule
 
     def parents(self, args: Any) -> tuple[Any, ...]:
+        """The nodes of the arguments that have a rule."""
         return tuple([args[i]._node for i in self.positions])
 
 
-NOTHING: dict[str, Any] = {}
+NOTHING: dict[str, Any] = {}  # what all the nodes share that save nothing; never written to
 
 
 class Kept(NamedTuple):

@@ -510,12 +510,12 @@ def tile_size(xp: Namespace) -> int | None:
     """How many numbers a part of a large computation may hold; None where arrays cannot be written to in parts.
 
     On NumPy 2¹⁹, 2 MiB in float32: a few arrays of that size stay in a processor's last cache. Smaller tiles would stay
-    in a core's own, but after each operation a thread has to wait for Python's lock, and waking it takes some 50 µs: as
-    long as an operation on a quarter of such a tile. On a GPU a tile has to keep thousands of threads busy.
+    in a core's own, but after each operation a thread has to wait for Python's lock, and waking one takes some 100 µs:
+    blocks of 2¹⁵ were slower on two threads than on one. On a GPU a tile has to keep thousands of threads busy.
     """
     if xp is NUMPY:
         return 1 << 19
-    return None if name_of(xp) not in ("cupy", "torch", "array_api_strict") else 1 << 24
+    return 1 << 24 if name_of(xp) in ("cupy", "torch", "array_api_strict") else None
 
 
 def exp_in_place(xp: Namespace, x: Array) -> Array:
@@ -600,7 +600,8 @@ def _keep_freed_memory() -> None:
     """Ask the C library (glibc) to keep what is freed for the next arrays, up to 1 GiB.
 
     As it comes, it hands large pieces back to the system at once. Then each large array begins with a page fault for
-    every 4 KiB, and each unmapping interrupts all threads: a fifth to a third of the time of a training step.
+    every 4 KiB, and each unmapping interrupts all threads: in six paired runs on two cores 3 to 34 % of the time of a
+    training step, the more the smaller the model.
     """
     if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
         return
@@ -612,6 +613,7 @@ def _keep_freed_memory() -> None:
 
 
 _limits: list[int] = []  # of the `blas_threads` that are open, in all threads
+_unlimited: list[int] = []  # how many threads each library used before the first of them
 _limiting = threading.Lock()
 
 
@@ -621,28 +623,29 @@ def blas_threads(n: int) -> Iterator[None]:
 
     For small matrices one is best: two gain nothing, and on a machine with other work they wait for each other.
     """
+    # threadpoolctl's own context asks each library for its version and more: 50 µs, against 1 µs for this.
+    libraries = _blas_libraries()
     with _limiting:
+        if not _limits:
+            _unlimited[:] = [library.num_threads for library in libraries]
         _limits.append(n)
-        _limit_blas(n)
+        for library in libraries:
+            library.set_num_threads(n)
     try:
         yield
     finally:
         with _limiting:
             _limits.remove(n)
-            _limit_blas(_limits[-1] if _limits else None)
-
-
-def _limit_blas(n: int | None) -> None:
-    # threadpoolctl's own context asks each library for its version and more: 50 µs, against 1 µs for this.
-    for library, before in _blas_libraries():
-        library.set_num_threads(before if n is None else n)
+            for library, before in zip(libraries, _unlimited, strict=True):
+                library.set_num_threads(_limits[-1] if _limits else before)
 
 
 @cache
-def _blas_libraries() -> list[tuple[Any, int]]:
-    """The matrix libraries in this process, and how many threads each used when it was found."""
-    controller = importlib.import_module("threadpoolctl").ThreadpoolController().select(user_api="blas")
-    return [(library, library.num_threads) for library in controller.lib_controllers]
+def _blas_libraries() -> list[Any]:
+    """The matrix libraries in this process."""
+    threadpoolctl = importlib.import_module("threadpoolctl")
+    libraries: list[Any] = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
+    return libraries
 
 
 def _after_fork() -> None:

@@ -57,7 +57,7 @@ def _operator(name: str) -> tuple[Operator, Operator, Operator]:
 
     def method(self: Tensor, other: Any) -> Any:
         try:
-            return functions[name].__call__(self, other)  # twice as fast as without `.__call__`
+            return functions[name](self, other)
         except TypeError:
             if _is_operand(other):
                 raise

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy
 import pytest
+import threadpoolctl
 from checks import tensor, value
 from composed import value_and_gradients
 from hypothesis import given
@@ -171,7 +172,7 @@ def test_in_parallel_has_the_callers_errstate() -> None:
 
 
 def test_matrix_products_use_one_thread_inside_and_as_many_as_before_outside() -> None:
-    libraries = [library for library, _ in backend._blas_libraries()]
+    libraries = backend._blas_libraries()
     before = [library.num_threads for library in libraries]
     seen: list[list[int]] = []
     with backend.blas_threads(2):
@@ -179,6 +180,9 @@ def test_matrix_products_use_one_thread_inside_and_as_many_as_before_outside() -
         assert [library.num_threads for library in libraries] == [2] * len(libraries)
     assert seen == [[1] * len(libraries)] * 3
     assert [library.num_threads for library in libraries] == before
+    with threadpoolctl.threadpool_limits(3, user_api="blas"):  # somebody else's choice, made later
+        backend.in_parallel(lambda i: None, 2)
+        assert [library.num_threads for library in libraries] == [3] * len(libraries)
 
 
 @pytest.mark.skipif(backend.get_backend() != "numpy", reason="other libraries have threads of their own")
