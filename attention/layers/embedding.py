@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import minigrad as mg
@@ -108,18 +109,39 @@ class RotaryPositions(Module):
     ⟨R_m q, R_n k⟩ = ⟨q, R_(n-m) k⟩. J. Su et al., "RoFormer: Enhanced Transformer with rotary position embedding"
     (2021), arXiv:2104.09864, equation 34. Give it to `MultiHeadAttention`. Raises ValueError for an odd d_head.
 
+    Parameters
+    ----------
+    base
+        What stands for 10000.
+    rescale
+        A function of the θ, (d_head/2,) in float64, to those that are used: for texts longer than those of training.
+    halves
+        Which components make a pair: with ``halves`` x[i] and x[i + d_head/2], as in the weights that are published
+        for LLaMA. The order of components means nothing to a model that is trained with it.
+
     Examples
     --------
     >>> RotaryPositions(10, 4)(mg.ones((2, 5, 4))).shape
     (2, 5, 4)
     """
 
-    def __init__(self, max_length: int, d_head: int, dtype: Any = "float32") -> None:
-        angles = _angles(max_length, d_head, "RotaryPositions")
+    def __init__(
+        self,
+        max_length: int,
+        d_head: int,
+        dtype: Any = "float32",
+        *,
+        base: float = 10000.0,
+        rescale: Callable[[Tensor], Tensor] | None = None,
+        halves: bool = False,
+    ) -> None:
+        angles = _angles(max_length, d_head, "RotaryPositions", base, rescale)
         # Each angle twice, so that the tables are as wide as x.
-        angles = mg.reshape(mg.stack([angles, angles], axis=-1), (max_length, d_head))
-        self._cos = mg.astype(mg.cos(angles), dtype)
-        self._sin = mg.astype(mg.sin(angles), dtype)
+        both = mg.stack([angles, angles], axis=-2 if halves else -1)
+        both = mg.reshape(both, (max_length, d_head))
+        self.halves = halves
+        self._cos = mg.astype(mg.cos(both), dtype)
+        self._sin = mg.astype(mg.sin(both), dtype)
 
     def __call__(self, x: Tensor, offset: int = 0) -> Tensor:
         """For x of shape (..., T, d_head), whose first vector stands at position ``offset``.
@@ -128,18 +150,28 @@ class RotaryPositions(Module):
         """
         cos = _rows(self._cos, x, offset, "RotaryPositions")
         sin = _rows(self._sin, x, offset, "RotaryPositions")
-        quarter_turn = mg.reshape(mg.stack([-x[..., 1::2], x[..., ::2]], axis=-1), x.shape)
+        if self.halves:
+            half = x.shape[-1] // 2
+            quarter_turn = mg.concat([-x[..., half:], x[..., :half]], axis=-1)
+        else:
+            quarter_turn = mg.reshape(mg.stack([-x[..., 1::2], x[..., ::2]], axis=-1), x.shape)
         return x * cos + quarter_turn * sin
 
 
-def _angles(max_length: int, d: int, layer: str) -> Tensor:
-    """t / 10000^(2i/d) for positions t and pairs i: (max_length, d/2), in float64."""
+def _angles(
+    max_length: int,
+    d: int,
+    layer: str,
+    base: float = 10000.0,
+    rescale: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """tθ_i with θ_i = base^(-2i/d), for positions t and pairs i: (max_length, d/2), in float64."""
     expect_positive(layer, max_length=max_length, width=d)
     if d % 2:
         raise ValueError(f"{layer}: expected an even width, as components go in pairs; got {d}")
-    pairs = mg.arange(0, d, 2, dtype="float64")
+    theta = mg.pow(base, -mg.arange(0, d, 2, dtype="float64") / d)
     positions = mg.expand_dims(mg.arange(max_length, dtype="float64"), axis=-1)
-    return positions / mg.pow(10000.0, pairs / d)
+    return positions * (theta if rescale is None else rescale(theta))
 
 
 def _rows(table: Tensor, x: Tensor, offset: int, layer: str) -> Tensor:
