@@ -22,6 +22,7 @@ from .layers import (
     Embedding,
     EncoderBlock,
     FeedForward,
+    GatedFeedForward,
     LayerNorm,
     LearnedPositions,
     Linear,
@@ -32,6 +33,7 @@ from .layers import (
     SelfAttention,
     ShapesOnly,
     SinusoidalPositions,
+    attention_weights,
 )
 from .models import GPT, Transformer
 
@@ -43,6 +45,7 @@ __all__ = [
     "ShapesOnly",
     "Linear",
     "FeedForward",
+    "GatedFeedForward",
     "Dropout",
     "LayerNorm",
     "RMSNorm",
@@ -55,6 +58,7 @@ __all__ = [
     "MultiHeadAttention",
     "EncoderBlock",
     "DecoderBlock",
+    "attention_weights",
     "Transformer",
     "GPT",
 ]

@@ -6,10 +6,10 @@ to, or numbers to add to the scores. Parameters are drawn from ``minigrad.random
 that one seed gives the same model on every backend.
 """
 
-from .attention import CrossAttention, MultiHeadAttention, SelfAttention
+from .attention import CrossAttention, MultiHeadAttention, SelfAttention, attention_weights
 from .blocks import DecoderBlock, EncoderBlock
 from .embedding import Embedding, LearnedPositions, RotaryPositions, SinusoidalPositions
-from .linear import Dropout, FeedForward, Linear
+from .linear import Dropout, FeedForward, GatedFeedForward, Linear
 from .module import Module, ShapesOnly
 from .normalization import LayerNorm, RMSNorm
 
@@ -18,6 +18,7 @@ __all__ = [
     "ShapesOnly",
     "Linear",
     "FeedForward",
+    "GatedFeedForward",
     "Dropout",
     "LayerNorm",
     "RMSNorm",
@@ -30,4 +31,5 @@ __all__ = [
     "MultiHeadAttention",
     "EncoderBlock",
     "DecoderBlock",
+    "attention_weights",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import minigrad as mg
@@ -13,7 +15,7 @@ from .. import functional as F
 from ..functional.dropout import check_probability
 from .embedding import RotaryPositions
 from .linear import Linear
-from .module import Module, expect_width, without_padding
+from .module import Module, expect_positive, expect_width, without_padding
 
 Cache = dict[Module, tuple[Tensor, Tensor]]
 """The keys and values that each attention layer has computed so far, for writing one token at a time."""
@@ -23,6 +25,25 @@ def tokens_seen(cache: Cache | None, layer: Module) -> int:
     """The number of tokens whose keys and values ``layer`` has put into ``cache``."""
     known = None if cache is None else cache.get(layer)
     return 0 if known is None else known[0].shape[-2]
+
+
+def newest(mask: Any, x: Tensor, cache: Cache | None) -> Any:
+    """The part of ``mask`` that is of x: with a cache, a mask is of all tokens so far."""
+    return mask if mask is None or cache is None else mg.asarray(mask)[..., -x.shape[-2] :]
+
+
+def visible(queries: int, keys: int, window: int | None = None, device: Any = None) -> Tensor:
+    """Which of ``keys`` positions the last ``queries`` of them may attend to: boolean, (queries, keys).
+
+    Each may attend to itself and those before it, with ``window`` to the nearest ``window`` of these.
+
+    >>> mg.astype(visible(2, 4, window=2), "int64").tolist()
+    [[0, 1, 1, 0], [0, 0, 1, 1]]
+    """
+    i = mg.expand_dims(mg.arange(keys - queries, keys, device=device), axis=-1)
+    j = mg.arange(keys, device=device)
+    earlier: Tensor = i >= j
+    return earlier if window is None else mg.logical_and(earlier, i - j < window)
 
 
 class SelfAttention(Module):
@@ -111,12 +132,20 @@ class MultiHeadAttention(Module):
     num_kv_heads
         Fewer heads for keys and values than for queries, each serving a group of these: J. Ainslie et al., "GQA"
         (2023), arXiv:2305.13245.
-    bias
-        Whether the four projections have one.
+    bias, key_bias
+        Whether the four projections have one, and whether that of the keys has, where it differs. A bias b of the keys
+        adds q·b to all scores of a query q, and softmax does not see it.
     dropout
         The probability, in training, with which an attention weight is dropped.
     rotary
         Positions for queries and keys, of width d_head, for self-attention.
+    d_head
+        The width of a head, where it is not d_model / num_heads.
+    scale
+        What QKᵀ is multiplied by, where it is not 1/√d_head.
+    window
+        In causal self-attention, how many tokens a token sees, itself included: I. Beltagy, M. E. Peters and A. Cohan,
+        "Longformer" (2020), arXiv:2004.05150, section 3.1.
 
     Examples
     --------
@@ -125,6 +154,8 @@ class MultiHeadAttention(Module):
     >>> y.shape, weights.shape, attend.parameter_count()
     ((3, 5, 8), (3, 2, 5, 5), 256)
     """
+
+    _record: list[Any] | None = None  # where `attention_weights` wants them
 
     def __init__(
         self,
@@ -137,23 +168,32 @@ class MultiHeadAttention(Module):
         rotary: RotaryPositions | None = None,
         dtype: Any = "float32",
         generator: Generator | None = None,
+        *,
+        key_bias: bool | None = None,
+        d_head: int | None = None,
+        scale: float | None = None,
+        window: int | None = None,
     ) -> None:
         d_source = d_model if d_source is None else d_source
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        if num_heads < 1 or d_model % num_heads:
+        if num_heads < 1 or (d_head is None and d_model % num_heads):
             raise ValueError(f"MultiHeadAttention: num_heads={num_heads} does not divide d_model={d_model}")
         if num_kv_heads < 1 or num_heads % num_kv_heads:
             raise ValueError(f"MultiHeadAttention: num_kv_heads={num_kv_heads} does not divide num_heads={num_heads}")
         check_probability("MultiHeadAttention", "dropout", dropout)
-        d_head = d_model // num_heads
+        d_head = d_model // num_heads if d_head is None else d_head
+        expect_positive("MultiHeadAttention", d_head=d_head, window=1 if window is None else window)
+        key_bias = bias if key_bias is None else key_bias
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
         self.dropout = dropout
         self.generator = generator
         self.rotary = rotary
-        self.query = Linear(d_model, d_model, bias=bias, dtype=dtype, generator=generator)
-        self.key = Linear(d_source, num_kv_heads * d_head, bias=bias, dtype=dtype, generator=generator)
+        self.scale = scale
+        self.window = window
+        self.query = Linear(d_model, num_heads * d_head, bias=bias, dtype=dtype, generator=generator)
+        self.key = Linear(d_source, num_kv_heads * d_head, bias=key_bias, dtype=dtype, generator=generator)
         self.value = Linear(d_source, num_kv_heads * d_head, bias=bias, dtype=dtype, generator=generator)
-        self.output = Linear(d_model, d_model, bias=bias, dtype=dtype, generator=generator)
+        self.output = Linear(num_heads * d_head, d_model, bias=bias, dtype=dtype, generator=generator)
 
     def __call__(
         self,
@@ -177,15 +217,16 @@ class MultiHeadAttention(Module):
             (..., T_s, d_source): where keys and values come from in cross-attention.
         mask, source_mask
             (..., T) and (..., T_s), boolean, True = real: what is padding in x and in the source. Whatever stands
-            there, NaN included, reaches neither the output nor a gradient. Output rows at padding are zero.
+            there, NaN included, reaches neither the output nor a gradient. Output rows at padding are zero. With a
+            ``cache``, ``mask`` is of all tokens so far.
         attn_mask
             Which query may attend to which key: boolean, True = may, or a number to add to the score. Of a shape that
             broadcasts to (..., num_heads, T, T_s).
         is_causal
             Self-attention from each position to itself and earlier ones only.
         cache
-            Remembers keys and values from call to call. In self-attention x is then what is new: first a prompt,
-            afterwards one token at a time. In cross-attention the source is looked at in the first call only.
+            Remembers keys and values from call to call. In self-attention x is then what is new since the last call.
+            In cross-attention the source is looked at in the first call only.
         return_weights
             Return (output, weights), with the weights of shape (..., num_heads, T, T_s).
 
@@ -198,12 +239,12 @@ class MultiHeadAttention(Module):
             raise ValueError("MultiHeadAttention: source_mask without a source; self-attention takes mask")
         if source is not None and is_causal:
             raise ValueError("MultiHeadAttention: is_causal is for self-attention, here is a source")
-        if source is None and cache is not None and mask is not None:
-            raise ValueError("MultiHeadAttention: mask and cache do not go together in self-attention")
         expect_width("MultiHeadAttention", x, self.query.weight.shape[0], axes=2)
         mask, source_mask, attn_mask = (None if m is None else mg.asarray(m) for m in (mask, source_mask, attn_mask))
 
-        x = without_padding(x, mask, "MultiHeadAttention")
+        seen = tokens_seen(cache, self) if source is None else 0
+        real = newest(mask, x, cache)
+        x = without_padding(x, real, "MultiHeadAttention")
         query = _split(self.query(x), self.num_heads)
         known = None if cache is None else cache.get(self)
         if source is None and known is not None and known[0].shape[:-3] != query.shape[:-3]:
@@ -217,15 +258,15 @@ class MultiHeadAttention(Module):
             expect_width("MultiHeadAttention", memory, self.key.weight.shape[0], "source", axes=2)
             key, value = _split(self.key(memory), self.num_kv_heads), _split(self.value(memory), self.num_kv_heads)
             if self.rotary is not None and source is None:
-                offset = tokens_seen(cache, self)
-                query, key = self.rotary(query, offset), self.rotary(key, offset)
+                query, key = self.rotary(query, seen), self.rotary(key, seen)
             if known is not None:
-                if x.shape[-2] != 1:
-                    raise ValueError(f"MultiHeadAttention: after a prompt one token at a time, got {x.shape[-2]}")
                 key, value = mg.concat([known[0], key], axis=-2), mg.concat([known[1], value], axis=-2)
-                is_causal = False  # the last token may attend to all
         if cache is not None:
             cache[self] = key, value
+        if is_causal and (seen or (self.window is not None and self.window < x.shape[-2])):
+            is_causal = False  # of scaled_dot_product_attention, which begins at the first key
+            if x.shape[-2] > 1 or (self.window is not None and self.window < key.shape[-2]):  # else it sees all
+                attn_mask = _and(visible(x.shape[-2], key.shape[-2], self.window, x.device), attn_mask)
 
         attended = F.scaled_dot_product_attention(
             query,
@@ -234,26 +275,61 @@ class MultiHeadAttention(Module):
             _both(mask if source is None else source_mask, attn_mask, (self.num_heads, x.shape[-2])),
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=is_causal,
+            scale=self.scale,
             enable_gqa=self.num_kv_heads != self.num_heads,
-            return_weights=return_weights,
+            return_weights=return_weights or self._record is not None,
             generator=self.generator,
         )
-        y, weights = attended if return_weights else (attended, None)
-        y = without_padding(self.output(_join(y)), mask, "MultiHeadAttention")
+        y, weights = attended if return_weights or self._record is not None else (attended, None)
+        if self._record is not None:
+            self._record.append(weights)
+        y = without_padding(self.output(_join(y)), real, "MultiHeadAttention")
         return (y, weights) if return_weights else y
+
+
+@contextmanager
+def attention_weights(model: Module) -> Iterator[dict[str, list[Tensor]]]:
+    """Inside a ``with`` block, the weights of every `MultiHeadAttention` in ``model``, by its name.
+
+    A list for each layer, with the weights of each of its calls, (..., num_heads, T, T_s).
+
+    Examples
+    --------
+    >>> from attention.layers import EncoderBlock
+    >>> block = EncoderBlock(8, num_heads=2)
+    >>> with attention_weights(block) as weights:
+    ...     _ = block(mg.ones((5, 8)))
+    >>> [(name, [w.shape for w in calls]) for name, calls in weights.items()]
+    [('attention', [(2, 5, 5)])]
+    """
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, MultiHeadAttention)}
+    weights: dict[str, list[Tensor]] = {name: [] for name in layers}
+    try:
+        for name, layer in layers.items():
+            layer._record = weights[name]
+        yield weights
+    finally:
+        for layer in layers.values():
+            layer._record = None
 
 
 def _split(x: Tensor, heads: int) -> Tensor:
     """(..., T, heads · d_head) as (..., heads, T, d_head)."""
-    separate: Tensor = mg.moveaxis(mg.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads)), -2, -3)
-    return separate
+    return _exchanged(mg.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads)))
 
 
 def _join(x: Tensor) -> Tensor:
     """(..., heads, T, d_head) as (..., T, heads · d_head)."""
     *batch, heads, length, d_head = x.shape
-    joined: Tensor = mg.reshape(mg.moveaxis(x, -3, -2), (*batch, length, heads * d_head))
+    joined: Tensor = mg.reshape(_exchanged(x), (*batch, length, heads * d_head))
     return joined
+
+
+def _exchanged(x: Tensor) -> Tensor:
+    """The axes -3 and -2 in each other's place."""
+    *batch, i, j, k = range(x.ndim)
+    exchanged: Tensor = mg.permute_dims(x, (*batch, j, i, k))
+    return exchanged
 
 
 def _both(key_mask: Any, attn_mask: Any, queries: tuple[int, int]) -> Any:
@@ -271,6 +347,13 @@ def _both(key_mask: Any, attn_mask: Any, queries: tuple[int, int]) -> Any:
             f"MultiHeadAttention: expected attn_mask of booleans or floating-point numbers that broadcasts to {shape}, "
             f"got {dtype_name(attn_mask.dtype)} {attn_mask.shape}"
         )
+    return _and(allowed, attn_mask)
+
+
+def _and(allowed: Tensor, attn_mask: Any) -> Any:
+    """What both allow, as a mask."""
+    if attn_mask is None:
+        return allowed
     if dtype_name(attn_mask.dtype) == "bool":
         return mg.logical_and(allowed, attn_mask)
     return mg.where(allowed, attn_mask, -mg.inf)

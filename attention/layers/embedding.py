@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import minigrad as mg
@@ -64,7 +65,8 @@ class SinusoidalPositions(Module):
 
         Raises ValueError for an x of another width or a sequence that goes beyond ``max_length``.
         """
-        return x + _rows(self._table, x, offset, "SinusoidalPositions")
+        expect_width("SinusoidalPositions", x, self._table.shape[1], axes=2)
+        return x + _rows(self._table, x.shape[-2], offset, "SinusoidalPositions")
 
 
 class LearnedPositions(Module):
@@ -96,7 +98,8 @@ class LearnedPositions(Module):
 
         Raises ValueError for an x of another width or a sequence that goes beyond ``max_length``.
         """
-        return x + _rows(self.weight, x, offset, "LearnedPositions")
+        expect_width("LearnedPositions", x, self.weight.shape[1], axes=2)
+        return x + _rows(self.weight, x.shape[-2], offset, "LearnedPositions")
 
 
 class RotaryPositions(Module):
@@ -108,16 +111,34 @@ class RotaryPositions(Module):
     ⟨R_m q, R_n k⟩ = ⟨q, R_(n-m) k⟩. J. Su et al., "RoFormer: Enhanced Transformer with rotary position embedding"
     (2021), arXiv:2104.09864, equation 34. Give it to `MultiHeadAttention`. Raises ValueError for an odd d_head.
 
+    Parameters
+    ----------
+    base
+        What stands for 10000.
+    rescale
+        A function of the θ, (d_head/2,) in float64, to those that are used: for texts longer than those of training.
+    halves
+        Which components make a pair: with ``halves`` x[i] and x[i + d_head/2], as in the weights that are published
+        for LLaMA. The order of components means nothing to a model that is trained with it.
+
     Examples
     --------
     >>> RotaryPositions(10, 4)(mg.ones((2, 5, 4))).shape
     (2, 5, 4)
     """
 
-    def __init__(self, max_length: int, d_head: int, dtype: Any = "float32") -> None:
-        angles = _angles(max_length, d_head, "RotaryPositions")
-        # Each angle twice, so that the tables are as wide as x.
-        angles = mg.reshape(mg.stack([angles, angles], axis=-1), (max_length, d_head))
+    def __init__(
+        self,
+        max_length: int,
+        d_head: int,
+        dtype: Any = "float32",
+        *,
+        base: float = 10000.0,
+        rescale: Callable[[Tensor], Tensor] | None = None,
+        halves: bool = False,
+    ) -> None:
+        angles = _angles(max_length, d_head, "RotaryPositions", base, rescale)
+        self.halves = halves
         self._cos = mg.astype(mg.cos(angles), dtype)
         self._sin = mg.astype(mg.sin(angles), dtype)
 
@@ -126,29 +147,33 @@ class RotaryPositions(Module):
 
         Raises ValueError for an x of another width or a sequence that goes beyond ``max_length``.
         """
-        cos = _rows(self._cos, x, offset, "RotaryPositions")
-        sin = _rows(self._sin, x, offset, "RotaryPositions")
-        quarter_turn = mg.reshape(mg.stack([-x[..., 1::2], x[..., ::2]], axis=-1), x.shape)
-        return x * cos + quarter_turn * sin
+        expect_width("RotaryPositions", x, 2 * self._cos.shape[1], axes=2)
+        cos, sin = (_rows(table, x.shape[-2], offset, "RotaryPositions") for table in (self._cos, self._sin))
+        turned: Tensor = F.rotary(x, cos, sin, halves=self.halves)
+        return turned
 
 
-def _angles(max_length: int, d: int, layer: str) -> Tensor:
-    """t / 10000^(2i/d) for positions t and pairs i: (max_length, d/2), in float64."""
+def _angles(
+    max_length: int,
+    d: int,
+    layer: str,
+    base: float = 10000.0,
+    rescale: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """tθ_i with θ_i = base^(-2i/d), for positions t and pairs i: (max_length, d/2), in float64."""
     expect_positive(layer, max_length=max_length, width=d)
     if d % 2:
         raise ValueError(f"{layer}: expected an even width, as components go in pairs; got {d}")
-    pairs = mg.arange(0, d, 2, dtype="float64")
+    theta = mg.pow(base, -mg.arange(0, d, 2, dtype="float64") / d)
     positions = mg.expand_dims(mg.arange(max_length, dtype="float64"), axis=-1)
-    return positions / mg.pow(10000.0, pairs / d)
+    return positions * (theta if rescale is None else rescale(theta))
 
 
-def _rows(table: Tensor, x: Tensor, offset: int, layer: str) -> Tensor:
-    """The rows of a table of positions that belong to x."""
-    max_length, d = table.shape
-    expect_width(layer, x, d, axes=2)
+def _rows(table: Tensor, length: int, offset: int, layer: str) -> Tensor:
+    """The rows of a table of positions that belong to a sequence."""
     if offset < 0:
         raise ValueError(f"{layer}: expected an offset of 0 or more, got {offset}")
-    end = offset + x.shape[-2]
+    max_length, end = table.shape[0], offset + length
     if end > max_length:
         raise ValueError(f"{layer}: a sequence of {end} positions is longer than max_length={max_length}")
     return table[offset:end, :]

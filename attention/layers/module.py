@@ -68,12 +68,13 @@ class Module:
         """A copy of each parameter by name, outside of any graph; ``.numpy()`` gives what a file format wants."""
         return {name: Tensor(parameter) for name, parameter in self._state()}
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True, assign: bool = False) -> None:
         """Copy the values of ``state`` into the parameters: Tensors or arrays of any library, NumPy's included.
 
         They are placed on the library and device of each parameter and cast to its dtype. With ``strict=False``, names
-        that only one side has are passed over. Raises KeyError for those otherwise, ValueError for what is no array, is
-        complex or has a shape that does not fit, each in one line, and before anything is changed.
+        that only one side has are passed over. With ``assign=True`` an array that is already as it should be is not
+        copied, but becomes the parameter's own. Raises KeyError for names that only one side has, ValueError for what
+        is no array, is complex or has a shape that does not fit, each in one line, and before anything is changed.
         """
         own = dict(self._state())
         if strict and own.keys() != state.keys():
@@ -91,13 +92,15 @@ class Module:
         for name in both:
             value, old = state[name], own[name].data
             host = to_numpy(value.data if type(value) is Tensor else value)
-            values[name] = namespace_of(old).asarray(host, dtype=old.dtype, device=device_of(old), copy=True)
+            values[name] = namespace_of(old).asarray(
+                host, dtype=old.dtype, device=device_of(old), copy=None if assign else True
+            )
         for name, value in values.items():
             own[name].data = value
 
     def train(self, mode: bool = True) -> Self:
         """Switch dropout on (off with ``mode=False``), in this Module and all inside it; returns the Module itself."""
-        for module in self._modules():
+        for _, module in self.named_modules():
             module.training = mode
         return self
 
@@ -111,18 +114,12 @@ class Module:
 
         Afterwards every Module inside is in the mode in which it was.
         """
-        modes = [(module, module.training) for module in self._modules()]
-        self.eval()
-        try:
-            with mg.no_grad():
-                yield
-        finally:
-            for module, training in modes:
-                module.training = training
+        with evaluating([module for _, module in self.named_modules()]):
+            yield
 
-    def _modules(self) -> Iterator[Module]:
-        """This Module and each inside it, once."""
-        return (value for _, value in _walk(self, "", set()) if isinstance(value, Module))
+    def named_modules(self) -> Iterator[tuple[str, Module]]:
+        """This Module, under the name "", and each inside it, once, with its dotted name."""
+        return ((name, value) for name, value in _walk(self, "", set()) if isinstance(value, Module))
 
     @reprlib.recursive_repr()
     def __repr__(self) -> str:
@@ -136,6 +133,20 @@ class Module:
                 settings.append(f"{name}={value!r}")
         head = f"({', '.join(settings)})" if settings or not inside else ""
         return "\n  ".join([type(self).__name__ + head, *inside])
+
+
+@contextmanager
+def evaluating(modules: list[Module]) -> Iterator[None]:
+    """`Module.evaluating` for a list: to find all in a large model takes as long as a layer."""
+    training = [module for module in modules if module.training]
+    for module in training:
+        module.training = False
+    try:
+        with mg.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def _flat(items: Any, path: str = "", around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,8 @@
 """models: whole Transformers, one file for each architecture, read from top to bottom."""
 
 from .gpt import GPT
+from .llama import LLaMA
+from .mistral import Mistral
 from .transformer import Transformer
 
-__all__ = ["GPT", "Transformer"]
+__all__ = ["GPT", "LLaMA", "Mistral", "Transformer"]

@@ -8,24 +8,21 @@ matrix for reading and writing tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import partial
-from itertools import islice
-from numbers import Integral
 from typing import Any
 
 import minigrad as mg
 from minigrad import Tensor
-from minigrad.backend import dtype_name
 from minigrad.random import Generator
 
 from .. import functional as F
-from ..layers import Dropout, Embedding, EncoderBlock, LayerNorm, LearnedPositions, Module
+from ..layers import Dropout, Embedding, EncoderBlock, LayerNorm, LearnedPositions
 from ..layers.attention import Cache, tokens_seen
 from ..layers.module import expect_positive
+from .published import CausalModel
 
 
-class GPT(Module):
+class GPT(CausalModel):
     """Predicts each token from those before it.
 
     Parameters
@@ -86,79 +83,17 @@ class GPT(Module):
                 std = 0.02 / math.sqrt(2 * num_layers) if residual else 0.02
                 parameter.data = generator.normal(parameter.shape, std=std, dtype=dtype).data
 
-    def __call__(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
+    def __call__(
+        self, ids: Tensor, mask: Any = None, cache: Cache | None = None, logits_to_keep: int | None = None
+    ) -> Tensor:
         """Logits of the token that follows each of ``ids``: (B, T, vocab_size) for integers of shape (B, T).
 
-        T is at most ``context_length``. With a ``cache``, empty at first, ``ids`` is what has come since the last call.
+        T is at most ``context_length``. ``mask`` of shape (B, T), True = real, says what is padding. With a ``cache``,
+        empty at first, ``ids`` is what has come since the last call, and ``mask`` is of all tokens so far.
+        ``logits_to_keep`` counts the last positions whose logits are wanted.
         """
         x = self.dropout(self.positions(self.tokens(ids), tokens_seen(cache, self.blocks[0].attention)))
         for block in self.blocks:
-            x = block(x, is_causal=True, cache=cache)
-        return F.linear(self.norm(x), self.tokens.weight.T)
-
-    def generate(
-        self,
-        ids: Tensor,
-        max_new_tokens: int,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        generator: Generator | None = None,
-    ) -> Tensor:
-        """``ids`` of shape (B, T) and ``max_new_tokens`` more: int64 of shape (B, T + max_new_tokens).
-
-        Options as of `stream`.
-        """
-        if max_new_tokens < 0:
-            raise ValueError(f"GPT: expected max_new_tokens ≥ 0, got {max_new_tokens}")
-        new = islice(self.stream(ids, temperature, top_k, generator), max_new_tokens)
-        longer: Tensor = mg.concat([mg.astype(ids, "int64"), *new], axis=1)
-        return longer
-
-    def stream(
-        self,
-        ids: Tensor,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        generator: Generator | None = None,
-    ) -> Iterator[Tensor]:
-        """The tokens after ``ids`` of shape (B, T), one by one and without end, each of shape (B, 1), in int64.
-
-        Each is drawn from softmax(logits / temperature), or is the likeliest one with ``temperature=0``; with ``top_k``
-        from the k likeliest alone. Beyond ``context_length`` the model sees the last tokens only. Dropout is off.
-        """
-        if ids.ndim != 2 or ids.shape[1] < 1 or not mg.isdtype(ids.dtype, "integral"):
-            given = f"{dtype_name(ids.dtype)} {ids.shape}"
-            raise ValueError(f"GPT: expected integer ids of shape (B, T) with T ≥ 1, got {given}")
-        if not 0 <= temperature < math.inf or not (top_k is None or (isinstance(top_k, Integral) and top_k >= 1)):
-            raise ValueError(f"GPT: expected temperature ≥ 0 and an integer top_k ≥ 1, got {temperature} and {top_k}")
-
-        def write(seen: Tensor) -> Iterator[Tensor]:
-            cache: Cache = {}
-            new = seen
-            while True:
-                if seen.shape[1] > self.context_length:  # each token now stands at another position: begin anew
-                    seen = seen[:, -self.context_length :]
-                    cache, new = {}, seen
-                with self.evaluating():
-                    logits = self(new, cache)[:, -1, :]
-                    token = _choose(logits, temperature, top_k, generator or mg.random.default)
-                    new = mg.expand_dims(token, axis=1)
-                    seen = mg.concat([seen, new], axis=1)
-                yield new
-
-        return write(mg.astype(ids, "int64"))  # a prompt's own dtype need not hold all of the vocabulary
-
-
-def _choose(logits: Tensor, temperature: float, top_k: int | None, generator: Generator) -> Any:
-    """One token for each row of logits, of shape (B, V). Nothing is copied to the host."""
-    if temperature == 0:
-        return mg.argmax(logits, axis=-1)
-    if top_k is not None and top_k < logits.shape[-1]:
-        lowest = mg.sort(logits, axis=-1)[:, -top_k, None]
-        logits = mg.where(logits < lowest, -mg.inf, logits)
-    # The largest of logits plus Gumbel noise is distributed as softmax(logits): C. J. Maddison, D. Tarlow and
-    # T. Minka, "A* sampling" (2014), arXiv:1411.0030. In float64, as a float32 can round up to 1, of which the noise is
-    # infinite.
-    noise = -mg.log(-mg.log(generator.uniform(logits.shape, 1e-9, 1.0, device=logits.device)))
-    # All multiplied by the temperature: by a tiny one, logits / temperature would overflow.
-    return mg.argmax(logits + temperature * noise, axis=-1)
+            x = block(x, mask, is_causal=True, cache=cache)
+        x = self.norm(x if logits_to_keep is None else x[..., -logits_to_keep:, :])
+        return F.linear(x, self.tokens.weight.T)

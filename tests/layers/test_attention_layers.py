@@ -7,7 +7,15 @@ import numpy
 import pytest
 
 import minigrad as mg
-from attention.layers import CrossAttention, DecoderBlock, EncoderBlock, Module, MultiHeadAttention, SelfAttention
+from attention.layers import (
+    CrossAttention,
+    DecoderBlock,
+    EncoderBlock,
+    Module,
+    MultiHeadAttention,
+    SelfAttention,
+    attention_weights,
+)
 from attention.layers.attention import Cache, tokens_seen
 
 DTYPE = "float64"
@@ -160,8 +168,43 @@ def test_one_token_at_a_time_is_the_same_as_all_at_once(rotary: bool) -> None:
     parts = [attend(x[:, :2, :], is_causal=True, cache=cache)]
     parts += [attend(x[:, i : i + 1, :], is_causal=True, cache=cache) for i in (2, 3)]
     close(mg.concat(parts, axis=1), attend(x, is_causal=True))
-    with pytest.raises(ValueError, match="after a prompt one token at a time, got 2"):
-        attend(x[:, :2, :], is_causal=True, cache=cache)
+    cache = {}
+    parts = [attend(x[:, i : i + 2, :], is_causal=True, cache=cache) for i in (0, 2)]
+    close(mg.concat(parts, axis=1), attend(x, is_causal=True))
+
+
+def test_padding_in_front_and_a_cache_go_together() -> None:
+    attend = MultiHeadAttention(8, 2, dtype=DTYPE)
+    x = numbers(2, 5, 8)
+    mask = mg.asarray([[False, False, True, True, True], [True] * 5])
+    whole = attend(x, mask=mask, is_causal=True)
+    cache: Cache = {}
+    parts = [attend(x[:, a:b, :], mask=mask[:, :b], is_causal=True, cache=cache) for a, b in ((0, 2), (2, 4), (4, 5))]
+    close(mg.concat(parts, axis=1), whole)
+    close(whole[:1, 2:, :], attend(x[:1, 2:, :], is_causal=True))
+
+
+def test_a_window_sees_the_nearest_tokens_only() -> None:
+    attend = MultiHeadAttention(8, 2, window=2, dtype=DTYPE)
+    x = numbers(1, 5, 8)
+    y, weights = attend(x, is_causal=True, return_weights=True)
+    near = [[j in (i - 1, i) for j in range(5)] for i in range(5)]
+    assert ((weights.numpy() > 0) == near).all()
+    cache: Cache = {}
+    parts = [attend(x[:, a:b, :], is_causal=True, cache=cache) for a, b in ((0, 1), (1, 4), (4, 5))]
+    close(mg.concat(parts, axis=1), y)
+
+
+def test_weights_are_recorded_by_name() -> None:
+    block = EncoderBlock(8, 2, dtype=DTYPE)
+    x = numbers(1, 3, 8)
+    _, expected = block.attention(block.attention_residual.enter(x), return_weights=True)
+    with attention_weights(block) as weights:
+        block(x)
+    block(x)
+    assert list(weights) == ["attention"]
+    assert len(weights["attention"]) == 1
+    close(weights["attention"][0], expected)
 
 
 def test_the_source_is_projected_once() -> None:

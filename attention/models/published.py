@@ -1,0 +1,231 @@
+"""What models that others have published share: their settings and the names of their tensors, and writing text."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import islice
+from numbers import Integral
+from typing import Any, ClassVar, Self
+
+import minigrad as mg
+from minigrad import Tensor
+from minigrad.backend import dtype_name
+from minigrad.random import Generator
+
+from ..layers import Linear, Module
+from ..layers.attention import Cache
+from ..layers.module import evaluating
+
+
+class PublishedModel(Module):
+    """A Transformer whose weights are published under names of their own, those of the `transformers` library.
+
+    A subclass says which of its parameters is which, and makes itself from a published ``config.json``. Then
+    `load_state_dict` takes published tensors as they are: a Linear's weight, there (out, in), is transposed.
+    """
+
+    names: ClassVar[Mapping[str, str]] = {}
+    """Our name of a parameter, or of a Module with all that is in it, and the published one; ``*`` is a number."""
+
+    prefix: ClassVar[str] = ""
+    """What all published names begin with but those of a model's head; left out where a model without one is saved."""
+
+    unused: Sequence[str] = ()
+    """Published names (``*`` is anything) of what is no parameter here: fixed tables, or the second of tied weights."""
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], dtype: Any = "float32", generator: Generator | None = None) -> Self:
+        """The model that a ``config.json`` describes, with random parameters. Raises ValueError for another kind."""
+        raise NotImplementedError
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True, assign: bool = False) -> None:
+        """Load parameters by our names, or by the published ones; see `Module.load_state_dict`.
+
+        Raises ValueError, in one line and before anything is changed, for published tensors that are missing, too many
+        or of another shape.
+        """
+        own = dict(self._state())
+        if not own.keys() & state.keys():
+            state = self.from_published(state, strict)
+        super().load_state_dict(state, strict, assign)
+
+    def from_published(self, state: Mapping[str, Any], strict: bool = True) -> dict[str, Any]:
+        """Published tensors, or anything of their shapes such as gradients, under our names and in our shapes."""
+        if self.prefix and not any(name.startswith(self.prefix) for name in state):
+            state = {self.prefix + name: value for name, value in state.items()}
+        state = self._apart(state)
+        turned = {f"{name}.weight" for name, layer in self.named_modules() if self._is_turned(layer)}
+        found, missing, misshapen, known = {}, [], [], set()
+        for name, parameter in self._state():
+            published = self.published_name(name)
+            known.add(published)
+            shape = parameter.shape[::-1] if name in turned else parameter.shape
+            if published not in state:
+                missing.append(f"{published} {shape}")
+                continue
+            value = state[published]
+            if tuple(value.shape) != shape:
+                misshapen.append(f"{published} {tuple(value.shape)} instead of {shape}")
+            found[name] = value.T if name in turned else value
+        extra = [name for name in state if name not in known and not any(fnmatchcase(name, p) for p in self.unused)]
+        wrong = [("missing", missing), ("extra", extra)] * strict + [("misshapen", misshapen)]
+        if any(names for _, names in wrong):
+            raise ValueError(
+                f"{type(self).__name__}: these tensors do not fit: "
+                + "; ".join(f"{len(names)} {what}: {_some(names)}" for what, names in wrong if names)
+            )
+        return found
+
+    def published_name(self, name: str) -> str:
+        """The published name of our parameter ``name``."""
+        numbers = iter(re.findall(r"(?<=\.)\d+(?=\.)", name))
+        pattern = re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
+        parts = pattern.split(".")
+        for n in range(len(parts), 0, -1):
+            published = self.names.get(".".join(parts[:n]))
+            if published is not None:
+                return re.sub(r"\*", lambda _: next(numbers), ".".join([published, *parts[n:]]))
+        raise KeyError(f"{type(self).__name__}.names has no name for {name}")
+
+    def _apart(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """``state`` with tensors that hold several of our parameters taken apart."""
+        return state
+
+    def _is_turned(self, layer: Module) -> bool:
+        """Whether the weight of ``layer`` is published as the transpose of ours."""
+        return isinstance(layer, Linear)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+
+
+def expect_setting(model: str, config: Mapping[str, Any], name: str, *supported: Any) -> Any:
+    """``config[name]``, or the first of those that are supported; raise ValueError for one that is not."""
+    value = config.get(name, supported[0])
+    if value not in supported:
+        raise ValueError(f"{model}: expected {name} in {list(supported)}, the config has {value!r}")
+    return value
+
+
+class CausalModel(PublishedModel):
+    """A model that continues a text: ``model(ids, mask, cache, logits_to_keep)`` gives the logits of what follows."""
+
+    context_length: int
+
+    def __call__(
+        self, ids: Tensor, mask: Any = None, cache: Cache | None = None, logits_to_keep: int | None = None
+    ) -> Tensor:
+        """Logits of the token that follows each of ``ids``: (B, T, vocab_size) for integers of shape (B, T).
+
+        ``mask`` of shape (B, T), True = real, says what is padding. With a ``cache``, empty at first, ``ids`` is what
+        has come since the last call, and ``mask`` is of all tokens so far. ``logits_to_keep`` counts the last positions
+        whose logits are wanted.
+        """
+        raise NotImplementedError
+
+    def generate(
+        self,
+        ids: Tensor,
+        max_new_tokens: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        generator: Generator | None = None,
+        *,
+        top_p: float | None = None,
+        mask: Any = None,
+        stop: Sequence[int] = (),
+    ) -> Tensor:
+        """``ids`` of shape (B, T) and at most ``max_new_tokens`` more: int64 of shape (B, T + more).
+
+        Ends earlier when every row has written one of the tokens ``stop``; a row that has goes on with that token. The
+        other options are those of `stream`.
+        """
+        if max_new_tokens < 0:
+            raise ValueError(f"{type(self).__name__}: expected max_new_tokens ≥ 0, got {max_new_tokens}")
+        new: list[Tensor] = []
+        ended = None
+        tokens = self.stream(ids, temperature, top_k, generator, top_p=top_p, mask=mask)
+        for token in islice(tokens, max_new_tokens):
+            if stop:
+                token = token if ended is None else mg.where(ended, new[-1], token)
+                ended = mg.any(mg.stack([token == end for end in stop]), axis=0)
+            new.append(token)
+            if ended is not None and mg.all(ended):
+                break
+        longer: Tensor = mg.concat([mg.astype(ids, "int64"), *new], axis=1)
+        return longer
+
+    def stream(
+        self,
+        ids: Tensor,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        generator: Generator | None = None,
+        *,
+        top_p: float | None = None,
+        mask: Any = None,
+    ) -> Iterator[Tensor]:
+        """The tokens after ``ids`` of shape (B, T), one by one and without end, each of shape (B, 1), in int64.
+
+        Each is drawn from softmax(logits / temperature), or is the likeliest one with ``temperature=0``; with ``top_k``
+        from the k likeliest alone, with ``top_p`` from as few of the likeliest as have that probability together:
+        A. Holtzman et al., "The curious case of neural text degeneration" (2019), arXiv:1904.09751. Prompts of several
+        lengths are padded in front, with ``mask`` of shape (B, T), True = real. Beyond ``context_length`` the model
+        sees the last tokens only. Dropout is off.
+        """
+        name = type(self).__name__
+        if ids.ndim != 2 or ids.shape[1] < 1 or not mg.isdtype(ids.dtype, "integral"):
+            given = f"{dtype_name(ids.dtype)} {ids.shape}"
+            raise ValueError(f"{name}: expected integer ids of shape (B, T) with T ≥ 1, got {given}")
+        if not 0 <= temperature < math.inf or not (top_k is None or (isinstance(top_k, Integral) and top_k >= 1)):
+            given = f"{temperature} and {top_k}"
+            raise ValueError(f"{name}: expected temperature ≥ 0 and an integer top_k ≥ 1, got {given}")
+        if top_p is not None and not 0 < top_p <= 1:
+            raise ValueError(f"{name}: expected 0 < top_p ≤ 1, got {top_p}")
+
+        def write(seen: Tensor, mask: Any) -> Iterator[Tensor]:
+            modules = [module for _, module in self.named_modules()]
+            cache: Cache = {}
+            new = seen
+            while True:
+                if seen.shape[1] > self.context_length:  # each token now stands at another position: begin anew
+                    seen = seen[:, -self.context_length :]
+                    mask = None if mask is None else mask[:, -self.context_length :]
+                    cache, new = {}, seen
+                with evaluating(modules):
+                    logits = self(new, mask, cache, logits_to_keep=1)[:, -1, :]
+                    token = choose(logits, temperature, top_k, top_p, generator or mg.random.default)
+                    new = mg.expand_dims(token, axis=1)
+                    seen = mg.concat([seen, new], axis=1)
+                    if mask is not None:
+                        mask = mg.concat([mask, mg.ones_like(new, dtype="bool")], axis=1)
+                yield new
+
+        # A prompt's own dtype need not hold all of the vocabulary.
+        return write(mg.astype(ids, "int64"), None if mask is None else mg.asarray(mask))
+
+
+def choose(logits: Tensor, temperature: float, top_k: int | None, top_p: float | None, generator: Generator) -> Any:
+    """One token for each row of logits, of shape (B, V). Nothing is copied to the host."""
+    if temperature == 0:
+        return mg.argmax(logits, axis=-1)
+    if top_k is not None and top_k < logits.shape[-1]:
+        lowest = mg.sort(logits, axis=-1)[:, -top_k, None]
+        logits = mg.where(logits < lowest, -mg.inf, logits)
+    if top_p is not None:
+        falling = mg.sort(logits, axis=-1, descending=True)
+        likely = mg.exp((falling - falling[:, :1]) / temperature)
+        before = mg.cumulative_sum(likely, axis=-1) - likely  # of all that are likelier
+        kept = before < top_p * mg.sum(likely, axis=-1, keepdims=True)
+        lowest = mg.min(mg.where(kept, falling, mg.inf), axis=-1, keepdims=True)
+        logits = mg.where(logits < lowest, -mg.inf, logits)
+    # The largest of logits plus Gumbel noise is distributed as softmax(logits): C. J. Maddison, D. Tarlow and
+    # T. Minka, "A* sampling" (2014), arXiv:1411.0030. In float64, as a float32 can round up to 1, of which the noise is
+    # infinite.
+    noise = -mg.log(-mg.log(generator.uniform(logits.shape, 1e-9, 1.0, device=logits.device)))
+    # All multiplied by the temperature: by a tiny one, logits / temperature would overflow.
+    return mg.argmax(logits + temperature * noise, axis=-1)
