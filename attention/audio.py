@@ -77,7 +77,7 @@ def read_wav(path: str | os.PathLike[str]) -> tuple[Float32, int]:
             data = wav.readframes(count)
     except OSError as error:
         raise AudioError(f"{path}: {error.strerror or one_line(error)}") from None
-    except (wave.Error, EOFError) as error:  # EOFError says nothing
+    except (wave.Error, EOFError, RuntimeError) as error:  # the latter two say nothing
         raise AudioError(f"{path}: no WAV file of integer samples ({one_line(error) or 'cut short'})") from None
     if len(data) != count * channels * width:
         raise AudioError(f"{path}: cut short, {count} samples are announced")
@@ -182,7 +182,8 @@ def log_mel(samples: Array, n_mels: int = 80, frames: int = FRAMES) -> Tensor:
 
     The result has the dtype of ``samples`` (float32 for float16 and bfloat16), stays in their array library, and can be
     differentiated; where a maximum takes the constant, the gradient is 0. float32 loses digits in a band that is much
-    weaker than its frame's strongest, as the transform's rounding errors are those of the strongest.
+    weaker than its frame's strongest, as the transform's rounding errors are those of the strongest: of a sentence,
+    4e-5. (`WhisperFeatureExtractor` of ``transformers`` is as far from float64 where it uses PyTorch.)
 
     Raises TypeError for samples that are not real floating-point numbers, ValueError if there are none or fewer than
     two frames are asked for (a mirrored edge needs 200 samples beyond it).
@@ -196,8 +197,9 @@ def log_mel(samples: Array, n_mels: int = 80, frames: int = FRAMES) -> Tensor:
     if frames < 2:
         raise ValueError(f"log_mel: expected at least 2 frames, got {frames}")
     n = frames * HOP
-    x = x[..., :n]
-    if x.shape[-1] < n:
+    if x.shape[-1] > n:
+        x = x[..., :n]
+    elif x.shape[-1] < n:
         silence = _constant(numpy.zeros((*x.shape[:-1], n - x.shape[-1])), x)
         x = mg.concat([x, silence], axis=-1)
 
@@ -208,7 +210,7 @@ def log_mel(samples: Array, n_mels: int = 80, frames: int = FRAMES) -> Tensor:
     framed = mg.reshape(mg.take(x, indices, axis=-1), (*x.shape[:-1], frames, WINDOW))
     spectrum = mg.fft.rfft(framed * _constant(0.5 - 0.5 * numpy.cos(2 * math.pi / WINDOW * steps), x))
     power = mg.real(spectrum) ** 2 + mg.imag(spectrum) ** 2  # (..., frames, 201)
-    bands = mg.matrix_transpose(power @ _constant(mel_filters(n_mels).T, x))
+    bands = mg.matrix_transpose(power @ _constant(mel_filters(n_mels).T.copy(), x))
     logarithm = mg.log10(mg.maximum(bands, 1e-10))
     loudest = mg.max(logarithm, axis=(-2, -1), keepdims=True)
     return (mg.maximum(logarithm, loudest - 8) + 4) / 4
@@ -272,16 +274,17 @@ def token_times(weights: Array, width: int = 7) -> Float64:
     read the token before it. Column j is a state of the encoder, 0.02 s long; leave out those beyond the end of the
     sound, and the rows of the prompt.
 
-    1. Each column is brought to mean 0 and variance 1 over the tokens: what all of them look at, such as the first
+    1. Each row is divided by its sum: what a token looked at beyond the end of the sound does not count.
+    2. Each column is brought to mean 0 and variance 1 over the tokens: what all of them look at, such as the first
        states, says nothing about any. (A column of equal numbers becomes 0.)
-    2. A median over ``width`` neighbouring columns takes out lonely peaks; at the ends the row is mirrored.
-    3. The mean over the heads, with its sign changed, is the cost of hearing token t at state j.
-    4. `dynamic_time_warping` finds the cheapest way through. A token begins where the way enters its row and ends
+    3. A median over ``width`` neighbouring columns takes out lonely peaks; at the ends the row is mirrored.
+    4. The mean over the heads, with its sign changed, is the cost of hearing token t at state j.
+    5. `dynamic_time_warping` finds the cheapest way through. A token begins where the way enters its row and ends
        where the next one begins.
 
-    This is how OpenAI's ``whisper`` finds its word times (``timing.py``, ``find_alignment``), and what
-    ``return_token_timestamps`` of ``transformers`` gives. Raises ValueError for weights that are not (heads, T, n) or
-    an even ``width``.
+    This is how OpenAI's ``whisper`` finds its word times (``find_alignment`` in ``timing.py``), and CTranslate2 after
+    it. ``return_token_timestamps`` of ``transformers`` leaves out the first step. Raises ValueError for weights that
+    are not (heads, T, n) or not finite, and for an even ``width``.
 
     >>> weights = mg.repeat(mg.asarray([[[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]]]), 10, axis=-1)  # one head, 30 states
     >>> token_times(weights).tolist()
@@ -294,6 +297,8 @@ def token_times(weights: Array, width: int = 7) -> Float64:
         raise ValueError(f"token_times: expected an odd width of the median, got {width}")
     if not numpy.isfinite(x).all():
         raise ValueError("token_times: some weights are not finite")
+    total = x.sum(axis=2, keepdims=True)
+    x = x / numpy.where(total == 0, 1, total)
     deviation = x.std(axis=1, keepdims=True)
     x = (x - x.mean(axis=1, keepdims=True)) / numpy.where(deviation == 0, 1, deviation)
     x = _median(x, width).mean(axis=0)
