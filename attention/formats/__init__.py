@@ -165,7 +165,7 @@ def read_text(path: Path) -> str:
         size = os.fstat(file.fileno()).st_size
         if size > LARGEST_JSON:
             raise WeightsError(f"{path}: {size:,} bytes; at most {LARGEST_JSON:,} were expected")
-        return str(file.read(LARGEST_JSON), "utf-8")
+        return str(file.read(size), "utf-8")
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -202,7 +202,7 @@ def _config(header: Header) -> dict[str, Any]:
     blocks = {name.split(".")[1] for name in header.tensors if name.startswith("blk.")}
     if len(blocks) != layers:
         raise WeightsError(f"{path}: 'llama.block_count' is {layers}, and there are tensors of {len(blocks)} blocks")
-    head = size("attention.key_length", size("rope.dimension_count", hidden // heads))
+    head = size("attention.key_length", hidden // heads)
     if size("rope.dimension_count", head) != head or size("attention.value_length", head) != head:
         raise WeightsError(f"{path}: heads whose keys, values and rotated part differ in size, which we don't read")
     tokens = header.metadata.get("tokenizer.ggml.tokens")
@@ -278,7 +278,7 @@ def _tensors(header: Header, config: dict[str, Any]) -> dict[str, Any]:
             continue
         if part in heads:
             make: Callable[[], Any] = partial(_rotary_rows, shape, kind, data, heads[part])
-            if shape[0] % (2 * heads[part]):
+            if shape[0] % (2 * heads[part]) or data.size % shape[0]:
                 raise WeightsError(f"{header.path}: {name!r:.80} has {shape[0]} rows for {heads[part]} heads")
         else:
             make = partial(dequantise, shape, kind, data)
