@@ -118,7 +118,8 @@ def test_what_was_trained_is_stored_alone_and_goes_into_another_copy() -> None:
 
 def test_it_learns_and_leaves_the_weights_alone() -> None:
     model = GPT(11, d_model=32, num_heads=4, num_layers=1, context_length=12, dropout=0.0)
-    add_lora(model, rank=4, alpha=32.0, names=("query", "value", "output", "up", "down"))
+    model.tokens.weight.data = (model.tokens.weight * 10.0).data  # else no logits are far apart, whatever is learned
+    add_lora(model, rank=4, alpha=8.0, names=("query", "value", "output", "up", "down"))
     frozen = {name: value.numpy().copy() for name, value in model._state() if not value.requires_grad}
     text = mg.asarray([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 10]])
     optimizer = AdamW(model.parameters(), lr=1e-2)
@@ -129,7 +130,7 @@ def test_it_learns_and_leaves_the_weights_alone() -> None:
         loss.backward()
         optimizer.step()
         losses.append(float(loss))
-    assert losses[-1] < 0.7 * losses[0]
+    assert losses[-1] < 0.1 * losses[0]
     for name, value in model._state():
         if name in frozen:
             numpy.testing.assert_array_equal(value.numpy(), frozen[name], err_msg=name)
