@@ -10,6 +10,7 @@ from .attention import CrossAttention, MultiHeadAttention, SelfAttention, attent
 from .blocks import DecoderBlock, EncoderBlock
 from .embedding import Embedding, LearnedPositions, RotaryPositions, SinusoidalPositions
 from .linear import Dropout, FeedForward, GatedFeedForward, Linear
+from .lora import LoRA, add_lora, merge_lora
 from .module import Module, ShapesOnly
 from .normalization import LayerNorm, RMSNorm
 
@@ -32,4 +33,7 @@ __all__ = [
     "EncoderBlock",
     "DecoderBlock",
     "attention_weights",
+    "LoRA",
+    "add_lora",
+    "merge_lora",
 ]

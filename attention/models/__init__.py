@@ -1,8 +1,9 @@
 """models: whole Transformers, one file for each architecture, read from top to bottom."""
 
-from .gpt import GPT
+from .bert import BERT
+from .gpt import GPT, GPT1
 from .llama import LLaMA
 from .mistral import Mistral
 from .transformer import Transformer
 
-__all__ = ["GPT", "LLaMA", "Mistral", "Transformer"]
+__all__ = ["BERT", "GPT", "GPT1", "LLaMA", "Mistral", "Transformer"]
