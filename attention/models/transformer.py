@@ -11,16 +11,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import minigrad as mg
 from minigrad import Tensor
 from minigrad.random import Generator
 
-from ..layers import DecoderBlock, Dropout, Embedding, EncoderBlock, LayerNorm, Linear, Module, SinusoidalPositions
+from ..layers import DecoderBlock, Dropout, Embedding, EncoderBlock, LayerNorm, Linear, SinusoidalPositions
 from ..layers.attention import Cache, tokens_seen
 from ..layers.module import expect_positive, without_padding
+from .published import EncoderDecoderModel
 
 
-class Transformer(Module):
+class Transformer(EncoderDecoderModel):
     """An encoder over source tokens, and a decoder that predicts each target token from those before and the source.
 
     Parameters
@@ -36,6 +36,7 @@ class Transformer(Module):
 
     Examples
     --------
+    >>> import minigrad as mg
     >>> model = Transformer(11, 13, d_model=8, num_heads=2, num_layers=1, max_length=7)
     >>> source, target = mg.asarray([[3, 4, 5, 6]]), mg.asarray([[1, 7, 8]])
     >>> logits, weights = model(source, target, return_weights=True)
@@ -122,32 +123,6 @@ class Transformer(Module):
                 weights.append(cross)
         logits = self.output(x if self.decoder_norm is None else self.decoder_norm(x))
         return (logits, weights) if return_weights else logits
-
-    def generate(self, source: Tensor, max_length: int, bos: int, eos: int, source_mask: Any = None) -> Tensor:
-        """Write the likeliest token, again and again, until every sequence has its ``eos``.
-
-        Returns int64 of shape (B, T) with T ≤ ``max_length``, without ``bos``; after its ``eos`` a row goes on with
-        ``eos``. Dropout is off meanwhile. Raises ValueError where ``max_length`` exceeds the model's.
-        """
-        if not 1 <= max_length <= self.max_length:
-            raise ValueError(f"generate: expected max_length between 1 and {self.max_length}, got {max_length}")
-        if source.ndim != 2 or source.shape[1] < 1:
-            raise ValueError(f"generate: expected source of shape (B, T_s), got {source.shape}")
-        with self.evaluating():
-            memory = self.encode(source, source_mask)
-            token = mg.full_like(source[:, :1], bos, dtype="int64")  # the source's need not hold all target tokens
-            finished = mg.zeros_like(token, dtype="bool")
-            cache: Cache = {}
-            written: list[Tensor] = []
-            for _ in range(max_length):
-                logits = self.decode(token, memory, source_mask, cache=cache)
-                token = mg.where(finished, eos, mg.argmax(logits, axis=-1))
-                finished = mg.logical_or(finished, token == eos)
-                written.append(token)
-                if mg.all(finished):
-                    break
-            ids: Tensor = mg.concat(written, axis=1)
-            return ids
 
     def _embed(self, embedding: Embedding, tokens: Tensor, mask: Any, offset: int = 0) -> Tensor:
         x = self.positions(embedding(tokens) * self.scale, offset)
