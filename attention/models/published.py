@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice
 from numbers import Integral
 from typing import Any, ClassVar, Self
@@ -18,6 +19,7 @@ from minigrad import Tensor
 from minigrad.backend import dtype_name
 from minigrad.random import Generator
 
+from .. import functional as F
 from ..layers import Linear, Module
 from ..layers.attention import Cache
 
@@ -99,6 +101,17 @@ class PublishedModel(Module):
     def _is_turned(self, layer: Module) -> bool:
         """Whether the weight of ``layer`` is published as the transpose of ours."""
         return isinstance(layer, Linear)
+
+
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_new": partial(F.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+    "swish": F.silu,
+}
+"""The activation functions by the names that published settings give them."""
 
 
 def _some(names: list[str]) -> str:
