@@ -1,9 +1,10 @@
 """models: whole Transformers, one file for each architecture, read from top to bottom."""
 
+from .bart import BART
 from .gpt import GPT
 from .llama import LLaMA
 from .mistral import Mistral
 from .transformer import Transformer
 from .whisper import Whisper
 
-__all__ = ["GPT", "LLaMA", "Mistral", "Transformer", "Whisper"]
+__all__ = ["BART", "GPT", "LLaMA", "Mistral", "Transformer", "Whisper"]
