@@ -27,7 +27,7 @@ MODELS: dict[str, Any] = {"Marian": Transformer, "Bart": BART, "MBart": BART}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "Marian": ("Marian", {"scale_embedding": True, "activation_function": "swish"}),
     "Marian relu": ("Marian", {"scale_embedding": True, "activation_function": "relu"}),
-    "Marian gelu": ("Marian", {"encoder_layers": 3, "decoder_layers": 1}),
+    "Marian gelu": ("Marian", {"encoder_layers": 1, "decoder_layers": 3}),
     "BART": ("Bart", {}),
     "BART scaled": ("Bart", {"scale_embedding": True, "encoder_layers": 1, "decoder_layers": 3}),
     "mBART": ("MBart", {"scale_embedding": True}),
