@@ -66,7 +66,8 @@ class SinusoidalPositions(Module):
 
         Raises ValueError for an x of another width or a sequence that goes beyond ``max_length``.
         """
-        return x + _rows(self._table, x, offset, "SinusoidalPositions")
+        expect_width("SinusoidalPositions", x, self._table.shape[1], axes=2)
+        return x + _rows(self._table, x.shape[-2], offset, "SinusoidalPositions")
 
 
 class LearnedPositions(Module):
@@ -98,7 +99,8 @@ class LearnedPositions(Module):
 
         Raises ValueError for an x of another width or a sequence that goes beyond ``max_length``.
         """
-        return x + _rows(self.weight, x, offset, "LearnedPositions")
+        expect_width("LearnedPositions", x, self.weight.shape[1], axes=2)
+        return x + _rows(self.weight, x.shape[-2], offset, "LearnedPositions")
 
 
 class RotaryPositions(Module):
@@ -137,26 +139,19 @@ class RotaryPositions(Module):
         halves: bool = False,
     ) -> None:
         angles = _angles(max_length, d_head, "RotaryPositions", base, rescale)
-        # Each angle twice, so that the tables are as wide as x.
-        both = mg.stack([angles, angles], axis=-2 if halves else -1)
-        both = mg.reshape(both, (max_length, d_head))
         self.halves = halves
-        self._cos = mg.astype(mg.cos(both), dtype)
-        self._sin = mg.astype(mg.sin(both), dtype)
+        self._cos = mg.astype(mg.cos(angles), dtype)
+        self._sin = mg.astype(mg.sin(angles), dtype)
 
     def __call__(self, x: Tensor, offset: int = 0) -> Tensor:
         """For x of shape (..., T, d_head), whose first vector stands at position ``offset``.
 
         Raises ValueError for an x of another width or a sequence that goes beyond ``max_length``.
         """
-        cos = _rows(self._cos, x, offset, "RotaryPositions")
-        sin = _rows(self._sin, x, offset, "RotaryPositions")
-        if self.halves:
-            half = x.shape[-1] // 2
-            quarter_turn = mg.concat([-x[..., half:], x[..., :half]], axis=-1)
-        else:
-            quarter_turn = mg.reshape(mg.stack([-x[..., 1::2], x[..., ::2]], axis=-1), x.shape)
-        return x * cos + quarter_turn * sin
+        expect_width("RotaryPositions", x, 2 * self._cos.shape[1], axes=2)
+        cos, sin = (_rows(table, x.shape[-2], offset, "RotaryPositions") for table in (self._cos, self._sin))
+        turned: Tensor = F.rotary(x, cos, sin, halves=self.halves)
+        return turned
 
 
 def _angles(
@@ -175,13 +170,11 @@ def _angles(
     return positions * (theta if rescale is None else rescale(theta))
 
 
-def _rows(table: Tensor, x: Tensor, offset: int, layer: str) -> Tensor:
-    """The rows of a table of positions that belong to x."""
-    max_length, d = table.shape
-    expect_width(layer, x, d, axes=2)
+def _rows(table: Tensor, length: int, offset: int, layer: str) -> Tensor:
+    """The rows of a table of positions that belong to a sequence."""
     if offset < 0:
         raise ValueError(f"{layer}: expected an offset of 0 or more, got {offset}")
-    end = offset + x.shape[-2]
+    max_length, end = table.shape[0], offset + length
     if end > max_length:
         raise ValueError(f"{layer}: a sequence of {end} positions is longer than max_length={max_length}")
     return table[offset:end, :]

@@ -22,6 +22,7 @@ from minigrad.random import Generator
 from .. import functional as F
 from ..layers import Linear, Module
 from ..layers.attention import Cache
+from ..layers.module import evaluating
 
 
 class PublishedModel(Module):
@@ -203,6 +204,7 @@ class CausalModel(PublishedModel):
             raise ValueError(f"{name}: expected 0 < top_p ≤ 1, got {top_p}")
 
         def write(seen: Tensor, mask: Any) -> Iterator[Tensor]:
+            modules = [module for _, module in self.named_modules()]
             cache: Cache = {}
             new = seen
             while True:
@@ -210,7 +212,7 @@ class CausalModel(PublishedModel):
                     seen = seen[:, -self.context_length :]
                     mask = None if mask is None else mask[:, -self.context_length :]
                     cache, new = {}, seen
-                with self.evaluating():
+                with evaluating(modules):
                     logits = self(new, mask, cache, logits_to_keep=1)[:, -1, :]
                     token = choose(logits, temperature, top_k, top_p, generator or mg.random.default)
                     new = mg.expand_dims(token, axis=1)
