@@ -4,5 +4,6 @@ from .gpt import GPT
 from .llama import LLaMA
 from .mistral import Mistral
 from .transformer import Transformer
+from .vit import ViT
 
-__all__ = ["GPT", "LLaMA", "Mistral", "Transformer"]
+__all__ = ["GPT", "LLaMA", "Mistral", "Transformer", "ViT"]
