@@ -2,8 +2,9 @@
 
 from .gpt import GPT
 from .llama import LLaMA
+from .llava import LLaVA
 from .mistral import Mistral
 from .transformer import Transformer
 from .vit import ViT
 
-__all__ = ["GPT", "LLaMA", "Mistral", "Transformer", "ViT"]
+__all__ = ["GPT", "LLaMA", "LLaVA", "Mistral", "Transformer", "ViT"]
