@@ -46,8 +46,8 @@ class SinusoidalPositions(Module):
 
         PE[t, 2i] = sin(t / 10000^(2i/d)),    PE[t, 2i+1] = cos(t / 10000^(2i/d))    with d = d_model
 
-    A. Vaswani et al., "Attention is all you need" (2017), arXiv:1706.03762, section 3.5. Raises ValueError for an odd
-    d_model.
+    A. Vaswani et al., "Attention is all you need" (2017), arXiv:1706.03762, section 3.5. With ``halves`` all sines come
+    first, then all cosines, as in the weights of Marian. Raises ValueError for an odd d_model.
 
     Examples
     --------
@@ -55,9 +55,10 @@ class SinusoidalPositions(Module):
     [0.0, 1.0, 0.0, 1.0]
     """
 
-    def __init__(self, max_length: int, d_model: int, dtype: Any = "float32") -> None:
+    def __init__(self, max_length: int, d_model: int, dtype: Any = "float32", *, halves: bool = False) -> None:
         angles = _angles(max_length, d_model, "SinusoidalPositions")
-        table = mg.reshape(mg.stack([mg.sin(angles), mg.cos(angles)], axis=-1), (max_length, d_model))
+        waves = mg.stack([mg.sin(angles), mg.cos(angles)], axis=-2 if halves else -1)
+        table = mg.reshape(waves, (max_length, d_model))
         self._table = mg.astype(table, dtype)
 
     def __call__(self, x: Tensor, offset: int = 0) -> Tensor:
@@ -93,13 +94,16 @@ class LearnedPositions(Module):
         generator = generator or mg.random.default
         self.weight = parameter(generator.normal((max_length, d_model), std=std, dtype=dtype))
 
-    def __call__(self, x: Tensor, offset: int = 0) -> Tensor:
+    def __call__(self, x: Tensor, offset: int = 0, positions: Tensor | None = None) -> Tensor:
         """For x of shape (..., T, d_model), whose first vector stands at position ``offset``.
 
-        Raises ValueError for an x of another width or a sequence that goes beyond ``max_length``.
+        Where they do not stand one after the other, ``positions`` of shape (..., T) says where: integers, none of them
+        beyond the last one without it. Raises ValueError for an x of another width or a sequence that goes beyond
+        ``max_length``.
         """
         expect_width("LearnedPositions", x, self.weight.shape[1], axes=2)
-        return x + _rows(self.weight, x.shape[-2], offset, "LearnedPositions")
+        rows = _rows(self.weight, x.shape[-2], offset, "LearnedPositions")
+        return x + (rows if positions is None else F.embedding(positions, self.weight))
 
 
 class RotaryPositions(Module):
