@@ -319,6 +319,7 @@ def _embed(options: argparse.Namespace) -> None:
 
 def _transcribe(options: argparse.Namespace) -> None:
     from . import use
+    from .audio import SECONDS as STATE
     from .audio import read_wav, resample
     from .models import Whisper
 
@@ -331,12 +332,10 @@ def _transcribe(options: argparse.Namespace) -> None:
         else:
             print(printable(heard.text), flush=True)
         if options.heatmap is not None and number == 0:
-            from .plot import heatmap
+            from .plot import sound_heatmap
 
-            # A row of a picture has room for some 200 columns; the words of 30 s are some 1500 states.
-            states = heard.weights.shape[1]
-            seconds = [f"{0.02 * i:.1f}" if i % 25 == 0 else " " for i in range(states)]
-            heatmap(heard.weights, heard.tokens, seconds, str(options.sound), options.heatmap)
+            seconds = STATE * heard.weights.shape[1]
+            sound_heatmap(heard.weights, heard.tokens, seconds, options.sound.name, options.heatmap)
 
 
 def _heatmap(options: argparse.Namespace) -> None:
