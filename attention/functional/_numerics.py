@@ -21,6 +21,8 @@ def wide(xp: Any, dtype: Any) -> Any:
 
 def widen(xp: Any, x: Array) -> Array:
     """x in the precision to compute in: float16 and bfloat16 as float32, float32 and float64 as they are."""
+    if dtype_name(x.dtype) in ("float32", "float64"):
+        return x
     if not mg.isdtype(x.dtype, "real floating"):
         raise TypeError(f"expected a real floating-point array, got {dtype_name(x.dtype)} {tuple(x.shape)}")
     return xp.astype(x, wide(library(xp, x), x.dtype), copy=False)

@@ -118,26 +118,37 @@ def scaled_dot_product_attention(
         scale = 1 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0
 
     L, S = query.shape[-2], key.shape[-2]
-    if groups > 1:  # (…, H, L, E) as (…, H_kv, H/H_kv, L, E), along which key and value broadcast
+    heads = query.shape[-3] if groups > 1 else 1
+    folded = groups > 1 and mask is None and not is_causal
+    if folded:  # query heads that share keys are as good as more queries: (…, H, L, E) as (…, H_kv, H/H_kv · L, E)
+        query = mg.reshape(query, (*query.shape[:-3], key.shape[-3], groups * L, query.shape[-1]))
+    elif groups > 1:  # (…, H, L, E) as (…, H_kv, H/H_kv, L, E), along which key and value broadcast
         query, mask = _grouped(query, groups), mask if mask is None else _grouped(mask, groups)
         key, value = mg.expand_dims(key, axis=-3), mg.expand_dims(value, axis=-3)
+
+    def ungrouped(x: Tensor) -> Tensor:
+        if groups == 1:
+            return x
+        apart: Tensor = mg.reshape(x, (*x.shape[: -3 if folded else -4], heads, L, x.shape[-1]))
+        return apart
+
     if mask is not None and mask.ndim < 2:
         mask = mg.reshape(mask, (1,) * (2 - mask.ndim) + mask.shape)
     kept = None
     if dropout_p > 0:
         leading = mg.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-        kept = chosen(query, (*leading, L, S), dropout_p, generator)
+        kept = chosen(query, (*leading, query.shape[-2], S), dropout_p, generator)
 
     if not return_weights:
         out = _scaled_dot_product_attention(
             query, key, value, mask, kept, is_causal=is_causal, scale=scale, dropout_p=dropout_p
         )
-        return _ungrouped(out, groups)
+        return ungrouped(out)
     Q, K, V = scale * widen(mg, query), widen(mg, key), widen(mg, value)
-    Q, K, V, scores = _scores(mg, Q, K, V, mask, slice(0, L), slice(0, S), is_causal)
+    Q, K, V, scores = _scores(mg, Q, K, V, mask, slice(0, query.shape[-2]), slice(0, S), is_causal)
     weights = softmax(scores)
     out = narrow(mg, mg.matmul(_dropped(mg, weights, kept, dropout_p), V), query)
-    return _ungrouped(out, groups), _ungrouped(narrow(mg, weights, query), groups)
+    return ungrouped(out), ungrouped(narrow(mg, weights, query))
 
 
 # ------------------------------------------------------------------------------------------------ the primitive
@@ -393,15 +404,12 @@ def _grouped(x: Tensor, groups: int) -> Tensor:
     return mg.reshape(x, (*x.shape[:-3], x.shape[-3] // groups, groups, *x.shape[-2:]))
 
 
-def _ungrouped(x: Tensor, groups: int) -> Tensor:
-    return x if groups == 1 else mg.reshape(x, (*x.shape[:-4], x.shape[-4] * groups, *x.shape[-2:]))
-
-
 def _check(name: str, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, enable_gqa: bool) -> int:
     """How many query heads share each head of key and value; an error if the arguments do not fit together."""
-    given = f"query: {describe(query.data)}, key: {describe(key.data)}, value: {describe(value.data)}"
 
     def error(expected: str, kind: type[Exception] = ValueError) -> Exception:
+        arguments = {"query": query, "key": key, "value": value, "attn_mask": mask}
+        given = ", ".join(f"{name}: {describe(x.data)}" for name, x in arguments.items() if x is not None)
         return kind(f"{name}: expected {expected} (given {given})")
 
     if min(query.ndim, key.ndim, value.ndim) < 2:
@@ -427,7 +435,6 @@ def _check(name: str, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | 
     except ValueError:
         raise error("leading axes that broadcast; enable_gqa=True lets key and value have fewer heads") from None
     if mask is not None:
-        given += f", attn_mask: {describe(mask.data)}"
         if not mg.isdtype(mask.dtype, ("bool", "real floating")):
             raise error("a mask of booleans or of floating-point numbers", TypeError)
         padded = (1,) * (len(shape) - mask.ndim) + mask.shape

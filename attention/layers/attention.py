@@ -315,15 +315,21 @@ def attention_weights(model: Module) -> Iterator[dict[str, list[Tensor]]]:
 
 def _split(x: Tensor, heads: int) -> Tensor:
     """(..., T, heads · d_head) as (..., heads, T, d_head)."""
-    separate: Tensor = mg.moveaxis(mg.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads)), -2, -3)
-    return separate
+    return _exchanged(mg.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads)))
 
 
 def _join(x: Tensor) -> Tensor:
     """(..., heads, T, d_head) as (..., T, heads · d_head)."""
     *batch, heads, length, d_head = x.shape
-    joined: Tensor = mg.reshape(mg.moveaxis(x, -3, -2), (*batch, length, heads * d_head))
+    joined: Tensor = mg.reshape(_exchanged(x), (*batch, length, heads * d_head))
     return joined
+
+
+def _exchanged(x: Tensor) -> Tensor:
+    """The axes -3 and -2 in each other's place."""
+    *batch, i, j, k = range(x.ndim)
+    exchanged: Tensor = mg.permute_dims(x, (*batch, j, i, k))
+    return exchanged
 
 
 def _both(key_mask: Any, attn_mask: Any, queries: tuple[int, int]) -> Any:

@@ -1,9 +1,13 @@
 """models: whole Transformers, one file for each architecture, read from top to bottom."""
 
+from .bart import BART
 from .bert import BERT
 from .gpt import GPT, GPT1
 from .llama import LLaMA
+from .llava import LLaVA
 from .mistral import Mistral
 from .transformer import Transformer
+from .vit import ViT
+from .whisper import Whisper
 
-__all__ = ["BERT", "GPT", "GPT1", "LLaMA", "Mistral", "Transformer"]
+__all__ = ["BART", "BERT", "GPT", "GPT1", "LLaMA", "LLaVA", "Mistral", "Transformer", "ViT", "Whisper"]
