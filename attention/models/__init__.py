@@ -5,9 +5,10 @@ from .bert import BERT
 from .gpt import GPT, GPT1
 from .llama import LLaMA
 from .llava import LLaVA
+from .load import load
 from .mistral import Mistral
 from .transformer import Transformer
 from .vit import ViT
 from .whisper import Whisper
 
-__all__ = ["BART", "BERT", "GPT", "GPT1", "LLaMA", "LLaVA", "Mistral", "Transformer", "ViT", "Whisper"]
+__all__ = ["BART", "BERT", "GPT", "GPT1", "LLaMA", "LLaVA", "Mistral", "Transformer", "ViT", "Whisper", "load"]
