@@ -22,9 +22,11 @@ def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: 
     f gives arrays with as many rows as it is given; the last ``sums`` of what it gives are summed over the blocks.
     """
     n = arrays[0].shape[0]
+    if n < 2:
+        return f(*arrays)
     size = backend.tile_size(xp)
     width = max([math.prod(x.shape[1:]) for x in arrays])
-    if size is None or n < 2 or n * width <= size // 4:
+    if size is None or n * width <= size // 4:
         return f(*arrays)
     first, *others = blocks(n, max(1, min(n // 2, size // width)))
     found = f(*[x[first, ...] for x in arrays])

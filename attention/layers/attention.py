@@ -315,13 +315,16 @@ def attention_weights(model: Module) -> Iterator[dict[str, list[Tensor]]]:
 
 def _split(x: Tensor, heads: int) -> Tensor:
     """(..., T, heads · d_head) as (..., heads, T, d_head)."""
-    return _exchanged(mg.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads)))
+    *batch, length, width = x.shape
+    if length == 1:  # nothing changes its place, and when a model writes, this is all there is
+        return mg.reshape(x, (*batch, heads, 1, width // heads))
+    return _exchanged(mg.reshape(x, (*batch, length, heads, width // heads)))
 
 
 def _join(x: Tensor) -> Tensor:
     """(..., heads, T, d_head) as (..., T, heads · d_head)."""
     *batch, heads, length, d_head = x.shape
-    joined: Tensor = mg.reshape(_exchanged(x), (*batch, length, heads * d_head))
+    joined: Tensor = mg.reshape(x if length == 1 else _exchanged(x), (*batch, length, heads * d_head))
     return joined
 
 
