@@ -263,7 +263,7 @@ class MultiHeadAttention(Module):
                 key, value = mg.concat([known[0], key], axis=-2), mg.concat([known[1], value], axis=-2)
         if cache is not None:
             cache[self] = key, value
-        if is_causal and (seen or (self.window is not None and self.window < x.shape[-2])):
+        if is_causal and seen:
             is_causal = False  # of scaled_dot_product_attention, which begins at the first key
             if x.shape[-2] > 1 or (self.window is not None and self.window < key.shape[-2]):  # else it sees all
                 attn_mask = _and(visible(x.shape[-2], key.shape[-2], self.window, x.device), attn_mask)
@@ -275,6 +275,7 @@ class MultiHeadAttention(Module):
             _both(mask if source is None else source_mask, attn_mask, (self.num_heads, x.shape[-2])),
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=is_causal,
+            window=self.window if is_causal else None,
             scale=self.scale,
             enable_gqa=self.num_kv_heads != self.num_heads,
             return_weights=return_weights or self._record is not None,
