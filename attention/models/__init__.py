@@ -7,8 +7,9 @@ from .llama import LLaMA
 from .llava import LLaVA
 from .load import load
 from .mistral import Mistral
+from .t5 import T5
 from .transformer import Transformer
 from .vit import ViT
 from .whisper import Whisper
 
-__all__ = ["BART", "BERT", "GPT", "GPT1", "LLaMA", "LLaVA", "Mistral", "Transformer", "ViT", "Whisper", "load"]
+__all__ = ["BART", "BERT", "GPT", "GPT1", "LLaMA", "LLaVA", "load", "Mistral", "T5", "Transformer", "ViT", "Whisper"]
