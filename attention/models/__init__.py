@@ -1,5 +1,6 @@
 """models: whole Transformers, one file for each architecture, read from top to bottom."""
 
+from .flamingo import Flamingo
 from .gpt import GPT
 from .llama import LLaMA
 from .llava import LLaVA
@@ -7,4 +8,4 @@ from .mistral import Mistral
 from .transformer import Transformer
 from .vit import ViT
 
-__all__ = ["GPT", "LLaMA", "LLaVA", "Mistral", "Transformer", "ViT"]
+__all__ = ["Flamingo", "GPT", "LLaMA", "LLaVA", "Mistral", "Transformer", "ViT"]
