@@ -5,7 +5,8 @@ from .gpt import GPT
 from .llama import LLaMA
 from .llava import LLaVA
 from .mistral import Mistral
+from .retro import RETRO
 from .transformer import Transformer
 from .vit import ViT
 
-__all__ = ["Flamingo", "GPT", "LLaMA", "LLaVA", "Mistral", "Transformer", "ViT"]
+__all__ = ["Flamingo", "GPT", "LLaMA", "LLaVA", "Mistral", "RETRO", "Transformer", "ViT"]
