@@ -8,6 +8,7 @@ from checks import tensor
 
 import minigrad as mg
 from attention import functional as F
+from attention.layers import ShapesOnly
 from attention.layers.attention import Cache
 from attention.models import LLaMA, LLaVA, ViT
 
@@ -100,6 +101,23 @@ def test_writes_what_transformers_writes() -> None:
     found = ours.generate(mg.asarray(ids), 8, temperature=0, mask=mg.asarray(mask), images=mg.asarray(images))
     assert found.tolist() == expected.tolist()
     assert len(set(expected[0, 14:].tolist())) > 1
+
+
+@pytest.mark.peers
+def test_has_as_many_parameters_as_llava_7b() -> None:
+    import torch
+    import transformers
+
+    text = {"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5}
+    vision = {
+        "model_type": "clip_vision_model", "hidden_size": 1024, "image_size": 336, "intermediate_size": 4096,
+        "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14, "projection_dim": 768,
+    }  # fmt: skip
+    config = transformers.LlavaConfig(vision_config=vision, text_config=text)
+    with torch.device("meta"):
+        theirs = transformers.LlavaForConditionalGeneration(config)
+    ours = LLaVA.from_config({"text_config": text, "vision_config": vision}, generator=ShapesOnly())
+    assert ours.parameter_count() == sum(p.numel() for p in theirs.parameters()) == 7063427072
 
 
 def small(**options: Any) -> LLaVA:
