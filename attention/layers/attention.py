@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -146,6 +146,9 @@ class MultiHeadAttention(Module):
     window
         In causal self-attention, how many tokens a token sees, itself included: I. Beltagy, M. E. Peters and A. Cohan,
         "Longformer" (2020), arXiv:2004.05150, section 3.1.
+    qk_norm
+        Makes a normalisation of width d_head: one for the queries, one for the keys, both before positions turn them.
+        M. Dehghani et al., "Scaling vision Transformers to 22 billion parameters" (2023), arXiv:2302.05442, section 2.
 
     Examples
     --------
@@ -173,6 +176,7 @@ class MultiHeadAttention(Module):
         d_head: int | None = None,
         scale: float | None = None,
         window: int | None = None,
+        qk_norm: Callable[..., Module] | None = None,
     ) -> None:
         d_source = d_model if d_source is None else d_source
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -194,6 +198,8 @@ class MultiHeadAttention(Module):
         self.key = Linear(d_source, num_kv_heads * d_head, bias=key_bias, dtype=dtype, generator=generator)
         self.value = Linear(d_source, num_kv_heads * d_head, bias=bias, dtype=dtype, generator=generator)
         self.output = Linear(num_heads * d_head, d_model, bias=bias, dtype=dtype, generator=generator)
+        self.query_norm: Any = qk_norm and qk_norm(d_head, dtype=dtype)
+        self.key_norm: Any = qk_norm and qk_norm(d_head, dtype=dtype)
 
     def __call__(
         self,
@@ -246,6 +252,7 @@ class MultiHeadAttention(Module):
         real = newest(mask, x, cache)
         x = without_padding(x, real, "MultiHeadAttention")
         query = _split(self.query(x), self.num_heads)
+        query = query if self.query_norm is None else self.query_norm(query)
         known = None if cache is None else cache.get(self)
         if source is None and known is not None and known[0].shape[:-3] != query.shape[:-3]:
             raise ValueError(
@@ -257,6 +264,7 @@ class MultiHeadAttention(Module):
             memory = x if source is None else without_padding(source, source_mask, "MultiHeadAttention")
             expect_width("MultiHeadAttention", memory, self.key.weight.shape[0], "source", axes=2)
             key, value = _split(self.key(memory), self.num_kv_heads), _split(self.value(memory), self.num_kv_heads)
+            key = key if self.key_norm is None else self.key_norm(key)
             if self.rotary is not None and source is None:
                 query, key = self.rotary(query, seen), self.rotary(key, seen)
             if known is not None:
