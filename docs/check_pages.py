@@ -81,6 +81,7 @@ def check(browser: Browser, address: str, names: list[str], pictures: Path | Non
     page.on("pageerror", lambda error: found.append(f"script: {error}"))
     page.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else found.append(f"asks {r.url}"))
     for name in names:
+        print(name, flush=True)
         page.goto(f"{address}/{name}", timeout=120_000)
         # Below the window pictures are loaded when they are needed: all of them at once here.
         page.evaluate(LOAD_PICTURES)

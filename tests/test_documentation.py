@@ -46,7 +46,7 @@ def test_blocks_of_pages_run(page, monkeypatch, capsys, tmp_path):
         example.evaluate()
     document.namespace.clear()  # the primitives of a page are registered for good, and hold what it computed
     # What a page says is printed, in a comment behind print(…), is printed.
-    expected = re.findall(r"^print\(.*\) +# (.*)$", page.read_text(), re.MULTILINE)
+    expected = re.findall(r"^ *print\(.*\) +# (.*)$", page.read_text(), re.MULTILINE)
     assert capsys.readouterr().out.splitlines() == expected
 
 
