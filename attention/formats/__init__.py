@@ -23,7 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..files import one_line, printable
+from ..files import one_line
 
 LARGEST_JSON = 1 << 28  # bytes; the largest tokenizer.json of a known model has 2²⁵
 
@@ -106,7 +106,7 @@ def open_published(path: str | os.PathLike[str]) -> Published:
         from . import gguf
 
         return gguf.read(path)
-    if exists(path / "model.bin") and not any(path.glob("*.safetensors")):
+    if exists(path / "model.bin") and not files(path, "*.safetensors"):
         from . import ctranslate2
 
         return ctranslate2.read(path)
@@ -128,12 +128,17 @@ def refusing(path: Path, what: str = "damaged") -> Iterator[None]:
     except OSError as error:
         raise WeightsError(f"{path}: {error.strerror or one_line(error)}") from None
     except Exception as error:  # a file that lies can make anything of a library: recursion and memory errors, too
-        reason = printable(one_line(error)) or type(error).__name__
-        raise WeightsError(f"{path}: {what} ({reason})") from None
+        raise WeightsError(f"{path}: {what} ({_reason(error)})") from None
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # what a bug in Rust code becomes in Python
             raise
-        raise WeightsError(f"{path}: {what} ({printable(one_line(error))})") from None
+        raise WeightsError(f"{path}: {what} ({_reason(error)})") from None
+
+
+def _reason(error: BaseException) -> str:
+    """What ``error`` says, which may be text from a file: with nothing in it that a terminal would obey."""
+    text = "".join(c if c.isprintable() else f"U+{ord(c):04X}" for c in one_line(error))
+    return text or type(error).__name__
 
 
 def is_folder(path: Path) -> bool:
@@ -145,6 +150,12 @@ def is_folder(path: Path) -> bool:
 def exists(path: Path) -> bool:
     """Whether there is anything at ``path``; a link that leads nowhere counts, so that opening it says so."""
     return os.path.lexists(path)
+
+
+def files(path: Path, pattern: str) -> list[Path]:
+    """What in the folder ``path`` has a name like ``pattern``, in order."""
+    with refusing(path):
+        return sorted(path.glob(pattern))
 
 
 @contextmanager

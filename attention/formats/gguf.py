@@ -268,7 +268,7 @@ def _llama3_scaling(header: Header) -> dict[str, Any]:
 def _tensors(header: Header, config: dict[str, Any]) -> dict[str, Any]:
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     for kind in {kind for _, kind, _ in header.tensors.values()}:
-        with refusing(header.path, f"of type {kind.name}, from which the gguf package makes no numbers"):
+        with refusing(header.path, f"tensors of type {kind.name}, from which the gguf package makes no numbers"):
             per_block, size = GGML_QUANT_SIZES[kind]
             dequantise((per_block,), kind, numpy.zeros(size, numpy.uint8))
     makers: dict[str, Any] = {}
@@ -373,7 +373,7 @@ def _tokenizer(header: Header) -> Any:
         for number, special in ((CONTROL, True), (USER_DEFINED, False)):
             whole = [token for token, kind in zip(tokens, kinds, strict=True) if kind == number]
             made.add_tokens([AddedToken(token, special=special, normalized=False) for token in whole])
-        _frame(made, header)
+        _frame(made, header, _special_tokens(header))
     return made
 
 
@@ -395,11 +395,10 @@ def _cut(header: Header) -> Any:
     return pre_tokenizers.Sequence([first, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=regex)])
 
 
-def _frame(made: Any, header: Header) -> None:
+def _frame(made: Any, header: Header, special: dict[str, str]) -> None:
     """Have the tokens that begin and end a text added, where the metadata asks for it."""
     from tokenizers import processors
 
-    special = _special_tokens(header)
     begins = header.get("tokenizer.ggml.add_bos_token", bool, header.metadata.get("tokenizer.ggml.pre") in LLAMA3)
     ends = header.get("tokenizer.ggml.add_eos_token", bool, False)
     frame = [special["bos_token"]] * begins + ["$A"] + [special["eos_token"]] * ends

@@ -16,7 +16,18 @@ from typing import Any
 import numpy
 from safetensors import safe_open
 
-from . import Published, Tensors, WeightsError, exists, open_regular, parse_object, read_object, read_text, refusing
+from . import (
+    Published,
+    Tensors,
+    WeightsError,
+    exists,
+    files,
+    open_regular,
+    parse_object,
+    read_object,
+    read_text,
+    refusing,
+)
 
 ONE_FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -70,12 +81,12 @@ def _tensors(path: Path) -> Makers:
         return open_safetensors(path / ONE_FILE)
     if exists(path / INDEX):
         return _shards(path)
-    others = sorted(path.glob("*.safetensors"))
+    others = files(path, "*.safetensors")
     if len(others) == 1:
         return open_safetensors(others[0])
     if others:
         raise WeightsError(f"{path}: {len(others)} safetensors files, and no {INDEX} that says what is in which")
-    if pickles := sorted(path.glob("*.bin")) + sorted(path.glob("*.pt")) + sorted(path.glob("*.pth")):
+    if pickles := files(path, "*.bin") + files(path, "*.pt") + files(path, "*.pth"):
         name = pickles[0].name
         raise WeightsError(f"{path}: no safetensors file; {name} is a pickle, which can run any code when it is opened")
     raise WeightsError(f"{path}: no safetensors file")

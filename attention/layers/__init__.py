@@ -11,6 +11,7 @@ from .blocks import DecoderBlock, EncoderBlock
 from .convolution import Conv1d
 from .embedding import Embedding, LearnedPositions, RotaryPositions, SinusoidalPositions
 from .linear import Dropout, FeedForward, GatedFeedForward, Linear
+from .lora import LoRA, add_lora, merge_lora
 from .module import Module, ShapesOnly
 from .normalization import LayerNorm, RMSNorm
 
@@ -34,4 +35,7 @@ __all__ = [
     "EncoderBlock",
     "DecoderBlock",
     "attention_weights",
+    "LoRA",
+    "add_lora",
+    "merge_lora",
 ]

@@ -94,13 +94,16 @@ class LearnedPositions(Module):
         generator = generator or mg.random.default
         self.weight = parameter(generator.normal((max_length, d_model), std=std, dtype=dtype))
 
-    def __call__(self, x: Tensor, offset: int = 0) -> Tensor:
+    def __call__(self, x: Tensor, offset: int = 0, positions: Tensor | None = None) -> Tensor:
         """For x of shape (..., T, d_model), whose first vector stands at position ``offset``.
 
-        Raises ValueError for an x of another width or a sequence that goes beyond ``max_length``.
+        Where they do not stand one after the other, ``positions`` of shape (..., T) says where: integers, none of them
+        beyond the last one without it. Raises ValueError for an x of another width or a sequence that goes beyond
+        ``max_length``.
         """
         expect_width("LearnedPositions", x, self.weight.shape[1], axes=2)
-        return x + _rows(self.weight, x.shape[-2], offset, "LearnedPositions")
+        rows = _rows(self.weight, x.shape[-2], offset, "LearnedPositions")
+        return x + (rows if positions is None else F.embedding(positions, self.weight))
 
 
 class RotaryPositions(Module):

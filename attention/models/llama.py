@@ -129,7 +129,12 @@ class LLaMA(CausalModel):
         has come since the last call, and ``mask`` is of all tokens so far. ``logits_to_keep`` counts the last positions
         whose logits are wanted.
         """
-        x = self.tokens(ids)
+        return self.decode(self.tokens(ids), mask, cache, logits_to_keep)
+
+    def decode(
+        self, x: Tensor, mask: Any = None, cache: Cache | None = None, logits_to_keep: int | None = None
+    ) -> Tensor:
+        """The logits for vectors x of shape (B, T, d_model) in place of those of tokens; see `__call__`."""
         for block in self.blocks:
             x = block(x, mask, is_causal=True, cache=cache)
         x = self.norm(x if logits_to_keep is None else x[..., -logits_to_keep:, :])

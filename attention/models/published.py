@@ -154,6 +154,7 @@ class CausalModel(PublishedModel):
         top_p: float | None = None,
         mask: Any = None,
         stop: Sequence[int] = (),
+        **inputs: Any,
     ) -> Tensor:
         """``ids`` of shape (B, T) and at most ``max_new_tokens`` more: int64 of shape (B, T + more).
 
@@ -164,7 +165,7 @@ class CausalModel(PublishedModel):
             raise ValueError(f"{type(self).__name__}: expected max_new_tokens ≥ 0, got {max_new_tokens}")
         new: list[Tensor] = []
         ended = None
-        tokens = self.stream(ids, temperature, top_k, generator, top_p=top_p, mask=mask)
+        tokens = self.stream(ids, temperature, top_k, generator, top_p=top_p, mask=mask, **inputs)
         for token in islice(tokens, max_new_tokens):
             if stop:
                 token = token if ended is None else mg.where(ended, new[-1], token)
@@ -184,6 +185,7 @@ class CausalModel(PublishedModel):
         *,
         top_p: float | None = None,
         mask: Any = None,
+        **inputs: Any,
     ) -> Iterator[Tensor]:
         """The tokens after ``ids`` of shape (B, T), one by one and without end, each of shape (B, 1), in int64.
 
@@ -192,6 +194,9 @@ class CausalModel(PublishedModel):
         A. Holtzman et al., "The curious case of neural text degeneration" (2019), arXiv:1904.09751. Prompts of several
         lengths are padded in front, with ``mask`` of shape (B, T), True = real. Beyond ``context_length`` the model
         sees the last tokens only. Dropout is off.
+
+        ``inputs`` are what else the model reads with the prompt, such as ``images``. A ValueError says where the text
+        outgrows ``context_length``: what is left of it would no longer fit to them.
         """
         name = type(self).__name__
         if ids.ndim != 2 or ids.shape[1] < 1 or not mg.isdtype(ids.dtype, "integral"):
@@ -203,17 +208,22 @@ class CausalModel(PublishedModel):
         if top_p is not None and not 0 < top_p <= 1:
             raise ValueError(f"{name}: expected 0 < top_p ≤ 1, got {top_p}")
 
+        inputs = {name: value for name, value in inputs.items() if value is not None}
+
         def write(seen: Tensor, mask: Any) -> Iterator[Tensor]:
             modules = [module for _, module in self.named_modules()]
             cache: Cache = {}
             new = seen
             while True:
                 if seen.shape[1] > self.context_length:  # each token now stands at another position: begin anew
+                    if inputs:
+                        what = f"{', '.join(inputs)} and {seen.shape[1]} tokens"
+                        raise ValueError(f"{name}: expected at most context_length={self.context_length}, got {what}")
                     seen = seen[:, -self.context_length :]
                     mask = None if mask is None else mask[:, -self.context_length :]
                     cache, new = {}, seen
                 with evaluating(modules):
-                    logits = self(new, mask, cache, logits_to_keep=1)[:, -1, :]
+                    logits = self(new, mask, cache, logits_to_keep=1, **({} if cache else inputs))[:, -1, :]
                     token = choose(logits, temperature, top_k, top_p, generator or mg.random.default)
                     new = mg.expand_dims(token, axis=1)
                     seen = mg.concat([seen, new], axis=1)

@@ -147,5 +147,5 @@ def opens_or_refuses(path: Path) -> Published | None:
 
 def assert_one_line(message: str, path: Path) -> None:
     assert message.startswith(str(path))
-    assert message.isprintable()
+    assert message.isprintable(), ascii(message)
     assert len(message) < len(str(path)) + 500

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from attention.formats import WeightsError, ctranslate2
+from attention.formats import WeightsError, ctranslate2, open_published
 
 TYPES = {"float32": 0, "int8": 1, "int16": 2, "int32": 3, "float16": 4, "bfloat16": 5}
 WIDTH, HIDDEN, MELS, VOCABULARY = 4, 6, 3, 9
@@ -181,6 +181,10 @@ def test_the_configuration_is_that_of_the_tensors(tmp_path: Path) -> None:
     assert found.generation["max_length"] == 5
     assert not found.generation["is_multilingual"]
     assert found.chat_template is None
+
+
+def test_the_folder_is_known_for_what_it_is(tmp_path: Path) -> None:
+    assert open_published(folder(tmp_path, model())).format == "CTranslate2"
 
 
 def test_an_older_vocabulary_is_read(tmp_path: Path) -> None:
