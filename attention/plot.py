@@ -74,6 +74,44 @@ def heatmap(
     for axis in axes[len(heads) :]:
         axis.remove()
     figure.colorbar(image, ax=axes[: len(heads)], fraction=0.05, shrink=0.8).ax.tick_params(labelsize=7)
+    _finish(figure, title, path)
+    return figure
+
+
+def sound_heatmap(
+    weights: Any,
+    rows: Sequence[str],
+    seconds: float,
+    title: str | None = None,
+    path: str | os.PathLike[str] | None = None,
+) -> Figure:
+    """A figure of where in a sound each token was heard; saved, and with errors, as of `heatmap`.
+
+    ``weights`` is (T, n), ``rows`` are the T tokens, and the n columns share ``seconds`` of sound.
+
+    >>> figure = sound_heatmap([[0.9, 0.1, 0.0], [0.0, 0.2, 0.8]], rows=["My", "name"], seconds=0.06)
+    >>> figure.axes[0].get_xlabel()
+    'seconds'
+    """
+    from matplotlib.figure import Figure
+
+    values = mg.asarray(weights).numpy()
+    if values.ndim != 2 or len(values) != len(rows) or values.size == 0:
+        raise ValueError(
+            f"expected weights of shape (T, n) with a label for each of the T rows, got {values.shape} with {len(rows)}"
+        )
+    figure = Figure(figsize=(10, 1 + 0.2 * len(rows)), layout="constrained")
+    axis = figure.subplots()
+    image = axis.imshow(values, cmap="Blues", vmin=0, aspect="auto", extent=(0, seconds, len(rows) - 0.5, -0.5))
+    axis.set_yticks(range(len(rows)), [visible(token) for token in rows], fontsize=8, parse_math=False)
+    axis.set_xlabel("seconds")
+    figure.colorbar(image, ax=axis, fraction=0.05, shrink=0.8).ax.tick_params(labelsize=7)
+    _finish(figure, title, path)
+    return figure
+
+
+def _finish(figure: Figure, title: str | None, path: str | os.PathLike[str] | None) -> None:
+    """Give ``figure`` its title, and save it."""
     if title is not None:
         figure.suptitle(" ".join(map(visible, title.split(" "))), fontsize=10, parse_math=False)
     if path is not None:
@@ -82,7 +120,6 @@ def heatmap(
             warnings.filterwarnings("ignore", "Glyph .* missing from font")
             figure.savefig(picture, format=Path(path).suffix.removeprefix(".") or "png", dpi=150)
         write_atomically(path, picture.getvalue())
-    return figure
 
 
 def visible(token: str) -> str:

@@ -12,8 +12,10 @@ from typing import Any
 from .backend import BackendError, how_to_install
 
 # The packages that are imported when they are needed, and the extra that installs each.
-PACKAGES = {"array_api_compat": "", "threadpoolctl": ""} | dict.fromkeys(
-    ("babel", "matplotlib", "safetensors", "tqdm"), "train"
+PACKAGES = (
+    {"array_api_compat": "", "threadpoolctl": ""}
+    | dict.fromkeys(("babel", "matplotlib", "safetensors", "tqdm"), "train")
+    | dict.fromkeys(("gguf", "jinja2", "tokenizers"), "models")
 )
 
 

@@ -231,6 +231,8 @@ def normal_axis(name: str, axis: int, ndim: int) -> int:
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """The shape that arrays of these shapes have together. No derivative: not an array."""
+    if shapes and all(shape == shapes[0] for shape in shapes):  # a tenth of the time of what follows
+        return tuple(shapes[0])
     ndim = max((len(shape) for shape in shapes), default=0)
     result = [1] * ndim
     for shape in shapes:

@@ -13,6 +13,7 @@ What PyTorch calls ``input`` is ``x`` here, or ``logits`` or ``indices``. And
     layer_norm, rms_norm            act on the last axis, without ``normalized_shape``; ``eps`` of rms_norm is 1e-6
     relu, silu, dropout             do nothing in place
     dropout                         takes a ``generator``
+    rotary                          is not in PyTorch
     scaled_dot_product_attention    takes a ``generator``, and gives the weights, too, with ``return_weights``
     cross_entropy                   has the classes on the last axis, integers as targets, and no weights of classes
 """
@@ -24,9 +25,10 @@ from .embedding import embedding
 from .linear import linear
 from .loss import cross_entropy
 from .normalization import layer_norm, rms_norm
+from .rotary import rotary
 from .softmax import log_softmax, softmax
 
 __all__ = [
     "linear", "embedding", "softmax", "log_softmax", "layer_norm", "rms_norm", "relu", "sigmoid", "silu", "gelu", "erf",
-    "dropout", "scaled_dot_product_attention", "cross_entropy",
+    "dropout", "rotary", "scaled_dot_product_attention", "cross_entropy",
 ]  # fmt: skip

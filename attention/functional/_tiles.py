@@ -22,9 +22,11 @@ def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: 
     f gives arrays with as many rows as it is given; the last ``sums`` of what it gives are summed over the blocks.
     """
     n = arrays[0].shape[0]
+    if n < 2:
+        return f(*arrays)
     size = backend.tile_size(xp)
     width = max([math.prod(x.shape[1:]) for x in arrays])
-    if size is None or n < 2 or n * width <= size // 4:
+    if size is None or n * width <= size // 4:
         return f(*arrays)
     first, *others = blocks(n, max(1, min(n // 2, size // width)))
     found = f(*[x[first, ...] for x in arrays])
@@ -60,9 +62,11 @@ class Tiles(NamedTuple):
     splits_heads: bool  # whether queries of the same heads are in several lanes
     key_block: int
 
-    def keys(self, rows: slice, is_causal: bool) -> list[slice]:
+    def keys(self, rows: slice, is_causal: bool, window: int | None) -> list[slice]:
         """The blocks of keys to which the queries ``rows`` may attend."""
-        return blocks(min(self.S, rows.stop) if is_causal else self.S, self.key_block)
+        end = min(self.S, rows.stop) if is_causal else self.S
+        start = 0 if window is None else max(min(rows.start - window + 1, end - 1), 0)  # one key at least
+        return [slice(start + b.start, start + b.stop) for b in blocks(end - start, self.key_block)]
 
     def zeros(self, xp: Any, x: Array, for_each_query: bool) -> list[Array]:
         """For each lane zeros like x to add to: one array for all, unless two lanes would add to the same element."""

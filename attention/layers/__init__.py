@@ -8,8 +8,10 @@ that one seed gives the same model on every backend.
 
 from .attention import CrossAttention, MultiHeadAttention, SelfAttention, attention_weights
 from .blocks import DecoderBlock, EncoderBlock
+from .convolution import Conv1d
 from .embedding import Embedding, LearnedPositions, RotaryPositions, SinusoidalPositions
 from .linear import Dropout, FeedForward, GatedFeedForward, Linear
+from .lora import LoRA, add_lora, merge_lora
 from .module import Module, ShapesOnly
 from .normalization import LayerNorm, RMSNorm
 
@@ -19,6 +21,7 @@ __all__ = [
     "Linear",
     "FeedForward",
     "GatedFeedForward",
+    "Conv1d",
     "Dropout",
     "LayerNorm",
     "RMSNorm",
@@ -32,4 +35,7 @@ __all__ = [
     "EncoderBlock",
     "DecoderBlock",
     "attention_weights",
+    "LoRA",
+    "add_lora",
+    "merge_lora",
 ]

@@ -271,7 +271,7 @@ class MultiHeadAttention(Module):
                 key, value = mg.concat([known[0], key], axis=-2), mg.concat([known[1], value], axis=-2)
         if cache is not None:
             cache[self] = key, value
-        if is_causal and (seen or (self.window is not None and self.window < x.shape[-2])):
+        if is_causal and seen:
             is_causal = False  # of scaled_dot_product_attention, which begins at the first key
             if x.shape[-2] > 1 or (self.window is not None and self.window < key.shape[-2]):  # else it sees all
                 attn_mask = _and(visible(x.shape[-2], key.shape[-2], self.window, x.device), attn_mask)
@@ -283,6 +283,7 @@ class MultiHeadAttention(Module):
             _both(mask if source is None else source_mask, attn_mask, (self.num_heads, x.shape[-2])),
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=is_causal,
+            window=self.window if is_causal else None,
             scale=self.scale,
             enable_gqa=self.num_kv_heads != self.num_heads,
             return_weights=return_weights or self._record is not None,
@@ -323,15 +324,24 @@ def attention_weights(model: Module) -> Iterator[dict[str, list[Tensor]]]:
 
 def _split(x: Tensor, heads: int) -> Tensor:
     """(..., T, heads · d_head) as (..., heads, T, d_head)."""
-    separate: Tensor = mg.moveaxis(mg.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads)), -2, -3)
-    return separate
+    *batch, length, width = x.shape
+    if length == 1:  # nothing changes its place, and when a model writes, this is all there is
+        return mg.reshape(x, (*batch, heads, 1, width // heads))
+    return _exchanged(mg.reshape(x, (*batch, length, heads, width // heads)))
 
 
 def _join(x: Tensor) -> Tensor:
     """(..., heads, T, d_head) as (..., T, heads · d_head)."""
     *batch, heads, length, d_head = x.shape
-    joined: Tensor = mg.reshape(mg.moveaxis(x, -3, -2), (*batch, length, heads * d_head))
+    joined: Tensor = mg.reshape(x if length == 1 else _exchanged(x), (*batch, length, heads * d_head))
     return joined
+
+
+def _exchanged(x: Tensor) -> Tensor:
+    """The axes -3 and -2 in each other's place."""
+    *batch, i, j, k = range(x.ndim)
+    exchanged: Tensor = mg.permute_dims(x, (*batch, j, i, k))
+    return exchanged
 
 
 def _both(key_mask: Any, attn_mask: Any, queries: tuple[int, int]) -> Any:

@@ -46,8 +46,8 @@ class SinusoidalPositions(Module):
 
         PE[t, 2i] = sin(t / 10000^(2i/d)),    PE[t, 2i+1] = cos(t / 10000^(2i/d))    with d = d_model
 
-    A. Vaswani et al., "Attention is all you need" (2017), arXiv:1706.03762, section 3.5. Raises ValueError for an odd
-    d_model.
+    A. Vaswani et al., "Attention is all you need" (2017), arXiv:1706.03762, section 3.5. With ``halves`` all sines come
+    first, then all cosines, as in the weights of Marian. Raises ValueError for an odd d_model.
 
     Examples
     --------
@@ -55,9 +55,10 @@ class SinusoidalPositions(Module):
     [0.0, 1.0, 0.0, 1.0]
     """
 
-    def __init__(self, max_length: int, d_model: int, dtype: Any = "float32") -> None:
+    def __init__(self, max_length: int, d_model: int, dtype: Any = "float32", *, halves: bool = False) -> None:
         angles = _angles(max_length, d_model, "SinusoidalPositions")
-        table = mg.reshape(mg.stack([mg.sin(angles), mg.cos(angles)], axis=-1), (max_length, d_model))
+        waves = mg.stack([mg.sin(angles), mg.cos(angles)], axis=-2 if halves else -1)
+        table = mg.reshape(waves, (max_length, d_model))
         self._table = mg.astype(table, dtype)
 
     def __call__(self, x: Tensor, offset: int = 0) -> Tensor:
@@ -65,7 +66,8 @@ class SinusoidalPositions(Module):
 
         Raises ValueError for an x of another width or a sequence that goes beyond ``max_length``.
         """
-        return x + _rows(self._table, x, offset, "SinusoidalPositions")
+        expect_width("SinusoidalPositions", x, self._table.shape[1], axes=2)
+        return x + _rows(self._table, x.shape[-2], offset, "SinusoidalPositions")
 
 
 class LearnedPositions(Module):
@@ -92,12 +94,16 @@ class LearnedPositions(Module):
         generator = generator or mg.random.default
         self.weight = parameter(generator.normal((max_length, d_model), std=std, dtype=dtype))
 
-    def __call__(self, x: Tensor, offset: int = 0) -> Tensor:
+    def __call__(self, x: Tensor, offset: int = 0, positions: Tensor | None = None) -> Tensor:
         """For x of shape (..., T, d_model), whose first vector stands at position ``offset``.
 
-        Raises ValueError for an x of another width or a sequence that goes beyond ``max_length``.
+        Where they do not stand one after the other, ``positions`` of shape (..., T) says where: integers, none of them
+        beyond the last one without it. Raises ValueError for an x of another width or a sequence that goes beyond
+        ``max_length``.
         """
-        return x + _rows(self.weight, x, offset, "LearnedPositions")
+        expect_width("LearnedPositions", x, self.weight.shape[1], axes=2)
+        rows = _rows(self.weight, x.shape[-2], offset, "LearnedPositions")
+        return x + (rows if positions is None else F.embedding(positions, self.weight))
 
 
 class RotaryPositions(Module):
@@ -136,26 +142,19 @@ class RotaryPositions(Module):
         halves: bool = False,
     ) -> None:
         angles = _angles(max_length, d_head, "RotaryPositions", base, rescale)
-        # Each angle twice, so that the tables are as wide as x.
-        both = mg.stack([angles, angles], axis=-2 if halves else -1)
-        both = mg.reshape(both, (max_length, d_head))
         self.halves = halves
-        self._cos = mg.astype(mg.cos(both), dtype)
-        self._sin = mg.astype(mg.sin(both), dtype)
+        self._cos = mg.astype(mg.cos(angles), dtype)
+        self._sin = mg.astype(mg.sin(angles), dtype)
 
     def __call__(self, x: Tensor, offset: int = 0) -> Tensor:
         """For x of shape (..., T, d_head), whose first vector stands at position ``offset``.
 
         Raises ValueError for an x of another width or a sequence that goes beyond ``max_length``.
         """
-        cos = _rows(self._cos, x, offset, "RotaryPositions")
-        sin = _rows(self._sin, x, offset, "RotaryPositions")
-        if self.halves:
-            half = x.shape[-1] // 2
-            quarter_turn = mg.concat([-x[..., half:], x[..., :half]], axis=-1)
-        else:
-            quarter_turn = mg.reshape(mg.stack([-x[..., 1::2], x[..., ::2]], axis=-1), x.shape)
-        return x * cos + quarter_turn * sin
+        expect_width("RotaryPositions", x, 2 * self._cos.shape[1], axes=2)
+        cos, sin = (_rows(table, x.shape[-2], offset, "RotaryPositions") for table in (self._cos, self._sin))
+        turned: Tensor = F.rotary(x, cos, sin, halves=self.halves)
+        return turned
 
 
 def _angles(
@@ -174,13 +173,11 @@ def _angles(
     return positions * (theta if rescale is None else rescale(theta))
 
 
-def _rows(table: Tensor, x: Tensor, offset: int, layer: str) -> Tensor:
-    """The rows of a table of positions that belong to x."""
-    max_length, d = table.shape
-    expect_width(layer, x, d, axes=2)
+def _rows(table: Tensor, length: int, offset: int, layer: str) -> Tensor:
+    """The rows of a table of positions that belong to a sequence."""
     if offset < 0:
         raise ValueError(f"{layer}: expected an offset of 0 or more, got {offset}")
-    end = offset + x.shape[-2]
+    max_length, end = table.shape[0], offset + length
     if end > max_length:
         raise ValueError(f"{layer}: a sequence of {end} positions is longer than max_length={max_length}")
     return table[offset:end, :]

