@@ -9,11 +9,24 @@ from .llava import LLaVA
 from .load import load
 from .mistral import Mistral
 from .retro import RETRO
+from .t5 import T5
 from .transformer import Transformer
 from .vit import ViT
 from .whisper import Whisper
 
 __all__ = [
-    "BART", "BERT", "Flamingo", "GPT", "GPT1", "LLaMA", "LLaVA", "Mistral", "RETRO", "Transformer", "ViT", "Whisper",
+    "BART",
+    "BERT",
+    "Flamingo",
+    "GPT",
+    "GPT1",
+    "LLaMA",
+    "LLaVA",
     "load",
-]  # fmt: skip
+    "Mistral",
+    "RETRO",
+    "T5",
+    "Transformer",
+    "ViT",
+    "Whisper",
+]

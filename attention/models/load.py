@@ -17,6 +17,7 @@ from .llama import LLaMA
 from .llava import LLaVA
 from .mistral import Mistral
 from .published import PublishedModel
+from .t5 import T5
 from .transformer import Transformer
 from .vit import ViT
 from .whisper import Whisper
@@ -32,7 +33,9 @@ MODELS: dict[str, type[PublishedModel]] = {
     "llava": LLaVA,
     "marian": Transformer,
     "mistral": Mistral,
+    "mt5": T5,
     "openai-gpt": GPT1,
+    "t5": T5,
     "whisper": Whisper,
 }
 """The models by the "model_type" of their config.json."""

@@ -117,7 +117,7 @@ def test_every_score_is_in_exactly_one_tile(heads: list[int], L: int, S: int, si
     for lane in tiling.lanes:
         assert lane
         for part, rows in lane:
-            for keys in tiling.keys(rows, False):
+            for keys in tiling.keys(rows, False, None):
                 tile = count[(*part, rows, keys)]
                 assert tile.size <= size or tile.shape[-2] == tile.size
                 tile += 1
