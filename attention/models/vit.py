@@ -99,6 +99,7 @@ class ViT(PublishedModel):
         generator: Generator | None = None,
     ) -> None:
         expect_positive("ViT", image_size=image_size, patch_size=patch_size, num_layers=num_layers, channels=channels)
+        expect_positive("ViT", patches=image_size // patch_size)
         self.image_size, self.patch_size, self.channels = image_size, patch_size, channels
         common: dict[str, Any] = {"dtype": dtype, "generator": generator}
         normalization = partial(LayerNorm, eps=eps)

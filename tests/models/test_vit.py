@@ -137,3 +137,5 @@ def test_errors_are_one_line() -> None:
         ViT.from_config(SIZES | {"model_type": "siglip_vision_model"})
     with pytest.raises(ValueError, match=r"^ViT: expected image_size to be a positive integer, got \[9, 9\]$"):
         ViT.from_config(SIZES | {"image_size": [9, 9]})
+    with pytest.raises(ValueError, match=r"^ViT: expected patches to be a positive integer, got 0$"):
+        ViT(image_size=3, patch_size=4)
