@@ -520,7 +520,7 @@ def tile_size(xp: Namespace) -> int | None:
 
 def exp_in_place(xp: Namespace, x: Array) -> Array:
     """eˣ, in the memory of x on NumPy: there a tile then takes half the cache."""
-    return numpy.exp(x, out=x) if xp is NUMPY else xp.exp(x)
+    return numpy.exp(x, out=x) if type(x) is numpy.ndarray else xp.exp(x)  # without axes NumPy makes scalars
 
 
 def in_parallel(work: Callable[[int], None], n: int) -> None:

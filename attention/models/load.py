@@ -25,6 +25,7 @@ from .whisper import Whisper
 MODELS: dict[str, type[PublishedModel]] = {
     "bart": BART,
     "bert": BERT,
+    "clip": ViT,
     "clip_vision_model": ViT,
     "gpt2": GPT,
     "idefics": Flamingo,

@@ -79,7 +79,9 @@ class RelativePositions(Module):
         """Which row of ``weight`` is for each of ``distances``, from a query to a key: integers of any shape."""
         far = mg.abs(distances) if self.both_ways else mg.maximum(-distances, 0)
         bucket: Tensor = mg.searchsorted(self._begins, far, side="right")
-        return bucket + mg.where(distances > 0, self.weight.shape[0] // 2, 0) if self.both_ways else bucket
+        if self.both_ways:
+            bucket = bucket + mg.astype(distances > 0, bucket.dtype) * (self.weight.shape[0] // 2)
+        return bucket
 
 
 class T5(EncoderDecoderModel):

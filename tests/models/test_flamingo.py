@@ -1,5 +1,6 @@
 """Flamingo: equal to IDEFICS in `transformers`, and to itself one token at a time."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -10,7 +11,7 @@ import minigrad as mg
 from attention import functional as F
 from attention.layers import LayerNorm, MultiHeadAttention, RMSNorm, RotaryPositions, ShapesOnly
 from attention.layers.attention import Cache
-from attention.models import Flamingo, LLaMA, ViT
+from attention.models import Flamingo, LLaMA, ViT, load
 from attention.models.flamingo import PerceiverResampler, last_image
 
 SIZES: dict[str, Any] = {
@@ -93,7 +94,7 @@ def test_as_in_transformers(case: str, padded: bool, dtype: str) -> None:
 
 
 @pytest.mark.peers
-def test_writes_what_transformers_writes() -> None:
+def test_writes_what_transformers_writes(tmp_path: Path) -> None:
     import torch
     import transformers
     from reference import make_reference, precision
@@ -117,6 +118,10 @@ def test_writes_what_transformers_writes() -> None:
     found = ours.generate(mg.asarray(ids), 6, temperature=0, mask=mg.asarray(mask), **given)
     assert found.tolist() == expected.tolist()
     assert len(set(found[:, 9:].tolist()[0])) > 1
+    theirs.float().save_pretrained(tmp_path)
+    saved = load(tmp_path).state_dict()
+    for name, value in ours.state_dict().items():
+        numpy.testing.assert_array_equal(saved[name].numpy(), value.numpy().astype("float32"), name)
 
 
 @pytest.mark.peers

@@ -1,5 +1,6 @@
 """LLaVA: equal to `transformers`, and to itself one token at a time."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -10,7 +11,7 @@ import minigrad as mg
 from attention import functional as F
 from attention.layers import ShapesOnly
 from attention.layers.attention import Cache
-from attention.models import LLaMA, LLaVA, ViT
+from attention.models import LLaMA, LLaVA, ViT, load
 
 VISION: dict[str, Any] = {
     "hidden_size": 12, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 9,
@@ -75,7 +76,7 @@ def test_as_in_transformers(case: str, padded: bool, dtype: str) -> None:
 
 
 @pytest.mark.peers
-def test_writes_what_transformers_writes() -> None:
+def test_writes_what_transformers_writes(tmp_path: Path) -> None:
     import torch
     import transformers
     from reference import make_reference, precision
@@ -101,6 +102,11 @@ def test_writes_what_transformers_writes() -> None:
     found = ours.generate(mg.asarray(ids), 8, temperature=0, mask=mg.asarray(mask), images=mg.asarray(images))
     assert found.tolist() == expected.tolist()
     assert len(set(expected[0, 14:].tolist())) > 1
+    theirs.float().save_pretrained(tmp_path)
+    saved = load(tmp_path)
+    assert saved.text.context_length == 64
+    for name, value in ours.state_dict().items():
+        numpy.testing.assert_array_equal(saved.state_dict()[name].numpy(), value.numpy().astype("float32"), name)
 
 
 @pytest.mark.peers
