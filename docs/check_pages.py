@@ -19,7 +19,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-WIDTHS = (1280, 390)
+WIDTHS = (1280, 390)  # the page is loaded at the first, then made narrower
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 LOOK = r"""() => {
@@ -81,7 +81,7 @@ def check(browser: Browser, address: str, names: list[str], pictures: Path | Non
     page.on("pageerror", lambda error: found.append(f"script: {error}"))
     page.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else found.append(f"asks {r.url}"))
     for name in names:
-        print(name, flush=True)
+        page.set_viewport_size({"width": WIDTHS[0], "height": 900})
         page.goto(f"{address}/{name}", timeout=120_000)
         # Below the window pictures are loaded when they are needed: all of them at once here.
         page.evaluate(LOAD_PICTURES)
