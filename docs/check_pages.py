@@ -28,7 +28,8 @@ LOOK = r"""() => {
   const width = document.documentElement.clientWidth
   if (document.documentElement.scrollWidth > width) {
     // What sticks out, unless it can be scrolled by itself.
-    const scrolls = (e) => e && (/auto|scroll|hidden/.test(getComputedStyle(e).overflowX) || scrolls(e.parentElement))
+    const scrolls = (e) => e !== document.body && e !== document.documentElement &&
+      (/auto|scroll|hidden/.test(getComputedStyle(e).overflowX) || scrolls(e.parentElement))
     const out = [...page.querySelectorAll("*")].filter(
       (e) => e.getBoundingClientRect().right > width + 1 && !scrolls(e.parentElement))
     problems.push("wider than the window: " + (out[0] ? out[0].outerHTML.slice(0, 120) : "?"))

@@ -150,12 +150,16 @@ def source(path: str) -> str:
 FORMULA = re.compile(r'<(span|div) class="arithmatex">(?:\\\(|\\\[)(.*?)(?:\\\)|\\\])</\1>', re.DOTALL)
 
 
+LONG = 40  # signs of LaTeX: such a formula in a line can be wider than a phone
+
+
 def on_page_content(content: str, page: Page, **_: Any) -> str:
     """Turn the formulas that pymdownx.arithmatex found into MathML."""
 
     def drawn(match: re.Match[str]) -> str:
-        display = match[1] == "div"
-        return f'<{match[1]} class="formula">{mathml(html.unescape(match[2]).strip(), display, page)}</{match[1]}>'
+        formula, display = html.unescape(match[2]).strip(), match[1] == "div"
+        kind = "formula" if display or len(formula) < LONG else "formula long"
+        return f'<{match[1]} class="{kind}">{mathml(formula, display, page)}</{match[1]}>'
 
     return FORMULA.sub(drawn, content)
 
