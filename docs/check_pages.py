@@ -19,20 +19,22 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-WIDTHS = (1280, 390)
+WIDTHS = (1280, 390)  # the page is loaded at the first, then made narrower
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 LOOK = r"""() => {
   const problems = []
+  const page = document.querySelector("article") || document.body
   const width = document.documentElement.clientWidth
   if (document.documentElement.scrollWidth > width) {
     // What sticks out, unless it can be scrolled by itself.
-    const scrolls = (e) => e && (/auto|scroll|hidden/.test(getComputedStyle(e).overflowX) || scrolls(e.parentElement))
-    const out = [...document.querySelectorAll("article *")].filter(
+    const scrolls = (e) => e !== document.body && e !== document.documentElement &&
+      (/auto|scroll|hidden/.test(getComputedStyle(e).overflowX) || scrolls(e.parentElement))
+    const out = [...page.querySelectorAll("*")].filter(
       (e) => e.getBoundingClientRect().right > width + 1 && !scrolls(e.parentElement))
     problems.push("wider than the window: " + (out[0] ? out[0].outerHTML.slice(0, 120) : "?"))
   }
-  const walker = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT)
+  const walker = document.createTreeWalker(page, NodeFilter.SHOW_TEXT)
   while (walker.nextNode()) {
     const node = walker.currentNode
     if (!node.parentElement.closest("code, pre, script, style, .highlight") && /\$|\\[a-z(\[]/.test(node.data))
@@ -81,7 +83,7 @@ def check(browser: Browser, address: str, names: list[str], pictures: Path | Non
     page.on("pageerror", lambda error: found.append(f"script: {error}"))
     page.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else found.append(f"asks {r.url}"))
     for name in names:
-        print(name, flush=True)
+        page.set_viewport_size({"width": WIDTHS[0], "height": 900})
         page.goto(f"{address}/{name}", timeout=120_000)
         # Below the window pictures are loaded when they are needed: all of them at once here.
         page.evaluate(LOAD_PICTURES)

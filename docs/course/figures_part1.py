@@ -44,9 +44,39 @@ def reverse_mode_graph() -> Figure:
         )
     axis.text(7.2, 1.45, "value", ha="center", color=BLUE)
     axis.text(7.2, 1.15, "gradient of y", ha="center", color=ORANGE)
-    axis.set(xlim=(-0.9, 8.1), ylim=(-2.0, 1.85))
+    axis.set(xlim=(-0.9, 8.1), ylim=(-1.75, 1.85))
     axis.axis("off")
     return figure
 
 
-FIGURES = [reverse_mode_graph]
+def step_size() -> Figure:
+    """Chapter 3: the errors of three estimates of the derivative of eˣ sin x at 1 against their step."""
+
+    def f(x: complex) -> complex:
+        return np.exp(x) * np.sin(x)
+
+    x = 1.0
+    exact = np.exp(x) * (np.sin(x) + np.cos(x))
+    steps = 10.0 ** np.arange(-18, 0.01, 0.25)
+    estimates = {
+        "forward differences": [(f(x + h) - f(x)) / h for h in steps],
+        "central differences": [(f(x + h) - f(x - h)) / (2 * h) for h in steps],
+        "complex step": [f(complex(x, h)).imag / h for h in steps],
+    }
+    figure, axis = plt.subplots(figsize=(6.0, 3.6))
+    for (name, values), colour in zip(estimates.items(), (ORANGE, BLUE, GREEN), strict=True):
+        errors = np.maximum(np.abs(np.asarray(values) - exact) / exact, 1e-17)  # 0 has no place on this axis
+        axis.loglog(steps, errors, "--" if name == "complex step" else "-", lw=1.4, color=colour, label=name)
+    axis.set(xlabel="step h", ylabel="relative error", xlim=(1e-18, 1), ylim=(3e-18, 3))
+    axis.set_xticks(10.0 ** np.arange(-18, 1, 3))
+    axis.set_yticks(10.0 ** np.arange(-16, 1, 4))
+    axis.minorticks_off()
+    axis.grid(visible=True)
+    axis.annotate("slope 1", (4e-5, 8e-5), color=ORANGE, ha="right", fontsize=9)
+    axis.annotate("slope 2", (6e-3, 5e-7), color=BLUE, fontsize=9)
+    axis.annotate("rounding: ε / h", (1.5e-14, 1.5e-1), color="#808080", fontsize=9)
+    axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.4))
+    return figure
+
+
+FIGURES = [reverse_mode_graph, step_size]
