@@ -18,8 +18,8 @@ from attention.layers import SelfAttention
 from attention.models import Transformer
 from minigrad import optim
 
-# Colours that differ for colour-blind eyes, too (M. Okabe and K. Ito, 2008), and read well on white and on black.
-BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#808080"
+# Colours that differ for colour-blind eyes, too (after M. Okabe and K. Ito, 2008), under white letters and as lines.
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#9A4F7A", "#808080"
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -172,3 +172,129 @@ def attention_masks() -> Figure:
         for a, b in zip(*np.nonzero(~mask), strict=True):
             axis.plot(b, a, marker="x", color=ORANGE, ms=5)
     return figure
+
+
+# ------------------------------------------------------------------------------------------------ chapter 6
+
+
+def _wiring(sources: list[tuple[str, str]], output: str) -> Figure:
+    """From where the three projections come, and what becomes of them; one source or two."""
+    figure = _figure(8.5, 3.0)
+    axis = _canvas(figure, 14.2, 5.0)
+    heights = {"q": 4.3, "k": 2.5, "v": 0.7}
+    if len(sources) == 1:
+        starts = dict.fromkeys("qkv", (1.3, 2.5))
+    else:
+        starts = {"q": (1.3, 4.3), "k": (1.3, 1.6), "v": (1.3, 1.6)}
+    for (text, colour), place in zip(sources, dict.fromkeys(starts.values()), strict=True):
+        _box(axis, *place, text, colour, 2.3, 1.0)
+    for name, y in heights.items():
+        _box(axis, 5.1, y, f"$W_{name}$", GREY, 1.1)
+        _arrow(axis, (starts[name][0] + 1.2, starts[name][1]), (4.5, y))
+    _box(axis, 8.9, 3.4, "$P$ = softmax($QK^T$/√$d_h$)", ORANGE, 3.6)
+    _box(axis, 12.7, 2.0, output, GREEN, 2.6, 1.0)
+    for name, (x1, y1), (x2, y2), dy in [
+        ("Q", (5.7, 4.3), (7.05, 3.6), 0.25),
+        ("K", (5.7, 2.5), (7.05, 3.2), -0.5),
+        ("V", (5.7, 0.7), (11.35, 1.8), -0.4),
+        ("P", (10.75, 3.4), (11.6, 2.55), 0.15),
+    ]:
+        _arrow(axis, (x1, y1), (x2, y2))
+        axis.text((x1 + x2) / 2 + 0.1, (y1 + y2) / 2 + dy, f"${name}$", fontsize=10, color=GREY)
+    return figure
+
+
+def self_attention_wiring() -> Figure:
+    """Queries, keys and values from one sequence."""
+    return _wiring([("tokens  $X$\n$(T, d)$", BLUE)], "$Y = PV$\n$(T, d_h)$")
+
+
+def tied_projections() -> Figure:
+    """Chapter 6's task with three matrices, and with W_q = W_k: the losses, and where the words look at the end."""
+    words, T = 8, 3
+    losses, weights = {}, {}
+    for name in ("three matrices", "$W_q = W_k$"):
+        rng = np.random.default_rng(0)
+        mg.random.seed(0)
+        head = SelfAttention(words + T, words, dtype="float64")
+        if name != "three matrices":
+            head.key = head.query
+        optimizer = optim.Adam(head.parameters(), lr=0.05)
+        losses[name] = []
+        for _ in range(200):
+            ids = rng.integers(words, size=(32, T))
+            X = mg.asarray(np.concatenate([np.eye(words)[ids], np.broadcast_to(np.eye(T), (32, T, T))], axis=-1))
+            loss = F.cross_entropy(head(X), mg.asarray(np.roll(ids, 1, axis=1)))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses[name].append(loss.item())
+        scores = head.query(X) @ mg.matrix_transpose(head.key(X)) / math.sqrt(words)
+        weights[name] = mg.mean(F.softmax(scores), axis=0).numpy()
+    figure = _figure(8.5, 2.7)
+    left, *right = figure.subplots(1, 3, width_ratios=[1.5, 1, 1])
+    for (name, values), colour, style in zip(losses.items(), (BLUE, ORANGE), ("-", "--"), strict=True):
+        left.plot(values, color=colour, ls=style, label=name)
+    left.set_ylim(0)
+    _plain(left, "loss", "step")
+    _legend(left, loc="center right", bbox_to_anchor=(1.0, 0.3))
+    sentence = ["dogs", "chase", "cats"]
+    for axis, (name, values) in zip(right, weights.items(), strict=True):
+        _heat(axis, values, sentence, sentence, name)
+    return figure
+
+
+# ------------------------------------------------------------------------------------------------ chapter 7
+
+
+def cross_attention_wiring() -> Figure:
+    """Queries from the target, keys and values from the source."""
+    return _wiring(
+        [("target  $X$\n$(T, d)$", BLUE), ("source  $Z$\n$(T_s, d_s)$", PURPLE)], "$Y = PV$\n$(T, d_h)$"
+    )
+
+
+def small_translator() -> Figure:
+    """Where the two heads of chapter 7's small translator look in the date while they write each character."""
+    months = "January February March April May June July August September October November December".split()
+    dates = [datetime.date(2024, 1, 1) + datetime.timedelta(days=i) for i in range(366)]
+    pairs = [(f"{day.day} {months[day.month - 1]}", f"{day:%m-%d}") for day in dates]
+    rng = np.random.default_rng(0)
+    train = [pairs[i] for i in rng.permutation(len(pairs))[66:]]
+    read, write = Vocabulary(source for source, _ in pairs), Vocabulary(target for _, target in pairs)
+    mg.random.seed(0)
+    model = Transformer(
+        len(read), len(write), d_model=32, num_heads=2, num_layers=1, dropout=0.0, max_length=16
+    )
+    optimizer = optim.Adam(model.parameters(), lr=0.01)
+    for step in range(160):
+        optimizer.param_groups[0]["lr"] = optim.warmup_cosine(step, lr=0.01, warmup_steps=20, total_steps=160)
+        batch = [train[i] for i in rng.integers(len(train), size=32)]
+        source = mg.asarray(pad([read.encode(text) for text, _ in batch]))
+        target = mg.asarray([[BOS, *write.encode(text), EOS] for _, text in batch])
+        loss = F.cross_entropy(model(source, target[:, :-1], source_mask=source != PAD), target[:, 1:])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    text, answer = "27 September", "09-27"
+    with model.evaluating():
+        target = mg.asarray([[BOS, *write.encode(answer)]])
+        _, weights = model(mg.asarray([read.encode(text)]), target, return_weights=True)
+    figure = _figure(8.5, 2.7)
+    for head, axis in enumerate(figure.subplots(1, 2)):
+        _heat(axis, weights[0].numpy()[0, head], [*answer, "end"], text.replace(" ", "␣"), f"head {head}", False)
+        axis.set_xlabel("what is read", fontsize=9, color=GREY)
+        axis.set_ylabel("what is written", fontsize=9, color=GREY)
+    return figure
+
+
+FIGURES = [
+    softmax_derivative,
+    attention_graph,
+    softmax_saturation,
+    attention_masks,
+    self_attention_wiring,
+    tied_projections,
+    cross_attention_wiring,
+    small_translator,
+]
