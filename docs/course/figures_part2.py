@@ -249,9 +249,7 @@ def tied_projections() -> Figure:
 
 def cross_attention_wiring() -> Figure:
     """Queries from the target, keys and values from the source."""
-    return _wiring(
-        [("target  $X$\n$(T, d)$", BLUE), ("source  $Z$\n$(T_s, d_s)$", PURPLE)], "$Y = PV$\n$(T, d_h)$"
-    )
+    return _wiring([("target  $X$\n$(T, d)$", BLUE), ("source  $Z$\n$(T_s, d_s)$", PURPLE)], "$Y = PV$\n$(T, d_h)$")
 
 
 def small_translator() -> Figure:
@@ -263,9 +261,7 @@ def small_translator() -> Figure:
     train = [pairs[i] for i in rng.permutation(len(pairs))[66:]]
     read, write = Vocabulary(source for source, _ in pairs), Vocabulary(target for _, target in pairs)
     mg.random.seed(0)
-    model = Transformer(
-        len(read), len(write), d_model=32, num_heads=2, num_layers=1, dropout=0.0, max_length=16
-    )
+    model = Transformer(len(read), len(write), d_model=32, num_heads=2, num_layers=1, dropout=0.0, max_length=16)
     optimizer = optim.Adam(model.parameters(), lr=0.01)
     for step in range(160):
         optimizer.param_groups[0]["lr"] = optim.warmup_cosine(step, lr=0.01, warmup_steps=20, total_steps=160)
