@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import datetime
 import math
 from typing import Any
@@ -254,9 +255,8 @@ def cross_attention_wiring() -> Figure:
 
 def small_translator() -> Figure:
     """Where the two heads of chapter 7's small translator look in the date while they write each character."""
-    months = "January February March April May June July August September October November December".split()
     dates = [datetime.date(2024, 1, 1) + datetime.timedelta(days=i) for i in range(366)]
-    pairs = [(f"{day.day} {months[day.month - 1]}", f"{day:%m-%d}") for day in dates]
+    pairs = [(f"{day.day} {calendar.month_name[day.month]}", f"{day:%m-%d}") for day in dates]
     rng = np.random.default_rng(0)
     train = [pairs[i] for i in rng.permutation(len(pairs))[66:]]
     read, write = Vocabulary(source for source, _ in pairs), Vocabulary(target for _, target in pairs)
