@@ -274,7 +274,7 @@ def pre_post() -> Figure:
         left.plot(_stream(norm), color=colour, label=norm)
         middle.plot(depths, [_last_gradient(norm, n) for n in depths], color=colour, marker=marker, label=norm)
         losses = _losses(norm)
-        right.plot([sum(losses[i : i + 5]) / 5 for i in range(0, 200, 5)], color=colour, label=norm)
+        right.plot([sum(losses[i : i + 8]) / 8 for i in range(0, 200, 8)], color=colour, label=norm)
     middle.plot(depths, [0.8 / math.sqrt(n) for n in depths], ":", color=GREY, label="∝ 1/√L")
     left.set_ylim(0)
     middle.set_xscale("log", base=2)
@@ -284,12 +284,13 @@ def pre_post() -> Figure:
     right.axhline(math.log(8), linestyle=":", color=GREY)
     right.set_ylim(0, 2.4)
     right.set_yticks([0, 1, 2])
-    right.set_xticks([0, 20, 40], ["0", "100", "200"])
+    right.set_xticks([0, 12.5, 25], ["0", "100", "200"])
     _plain(left, "gradient of the stream", "block (loss at the right)", "")
     _plain(middle, "gradient of the last W₂", "number of blocks L", "")
     _plain(right, "loss, twelve blocks", "step", "")
     for axis in (left, middle, right):
         axis.grid(color=GREY, alpha=0.2)
+    for axis in (left, middle):
         _legend(axis)
     return figure
 
@@ -324,4 +325,34 @@ def tiles() -> Figure:
     return figure
 
 
-FIGURES: Sequence[Any] = [three_back, sinusoidal, rotary, alibi, prompt_masks, residual, pre_post, tiles]
+# ------------------------------------------------------------------------------------------------ chapter 11
+
+
+def one_rule() -> Figure:
+    """A primitive's forward function and its rule, run on raw arrays or on Tensors."""
+    figure = _figure(7.6, 3.7)
+    axis = figure.subplots()
+
+    def box(x: float, y: float, width: float, lines: str, colour: str) -> None:
+        axis.add_patch(Rectangle((x, y), width, 1.25, fill=False, edgecolor=colour, linewidth=1.6))
+        axis.text(x + width / 2, y + 0.62, lines, ha="center", va="center", color=GREY, fontsize=9, linespacing=1.5)
+
+    def arrow(x0: float, y0: float, x1: float, y1: float) -> None:
+        axis.annotate("", (x1, y1), (x0, y0), arrowprops={"arrowstyle": "->", "color": GREY, "linewidth": 1.3})
+
+    box(0, 3.4, 4.2, "cube(Tensor)\nforward(xp = numpy, x) → x³", BLUE)
+    box(5.6, 3.4, 4.2, "a node of the graph keeps\nwhat the rule names: x", GREEN)
+    box(0, 0.3, 4.2, "backward()\nrule(g, x) → 3 g x²\nxp = numpy, raw arrays", BLUE)
+    box(5.6, 0.3, 4.2, "backward(create_graph=True)\nrule(g, x) → 3 g x²\nxp = minigrad, Tensors", ORANGE)
+    arrow(4.25, 4.02, 5.55, 4.02)
+    arrow(6.2, 3.35, 3.4, 1.62)
+    arrow(7.7, 3.35, 7.7, 1.62)
+    axis.text(2.1, 0.05, "fast, records nothing", ha="center", va="top", color=GREY, fontsize=9)
+    axis.text(7.7, 0.05, "records itself: new nodes", ha="center", va="top", color=GREY, fontsize=9)
+    axis.set_xlim(-0.1, 9.9)
+    axis.set_ylim(-0.4, 4.75)
+    axis.axis("off")
+    return figure
+
+
+FIGURES: Sequence[Any] = [three_back, sinusoidal, rotary, alibi, prompt_masks, residual, pre_post, tiles, one_rule]
