@@ -11,11 +11,13 @@ from ..formats import Published, WeightsError, open_published
 from ..layers import ShapesOnly
 from .bart import BART
 from .bert import BERT
+from .flamingo import Flamingo
 from .gpt import GPT, GPT1
 from .llama import LLaMA
 from .llava import LLaVA
 from .mistral import Mistral
 from .published import PublishedModel
+from .t5 import T5
 from .transformer import Transformer
 from .vit import ViT
 from .whisper import Whisper
@@ -23,13 +25,17 @@ from .whisper import Whisper
 MODELS: dict[str, type[PublishedModel]] = {
     "bart": BART,
     "bert": BERT,
+    "clip": ViT,
     "clip_vision_model": ViT,
     "gpt2": GPT,
+    "idefics": Flamingo,
     "llama": LLaMA,
     "llava": LLaVA,
     "marian": Transformer,
     "mistral": Mistral,
+    "mt5": T5,
     "openai-gpt": GPT1,
+    "t5": T5,
     "whisper": Whisper,
 }
 """The models by the "model_type" of their config.json."""
