@@ -52,11 +52,11 @@ lint: .venv/.installed-lint ## check style, format and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: .venv/.installed-bench ## measure everything beside its peers and write docs/benchmarks.md (15 minutes)
+bench: .venv/.installed-bench .venv/.weights ## measure everything beside its peers and write docs/benchmarks.md (15 minutes)
 	$(BENCH) --benchmark-json=.benchmarks/results.json $(ARGS)
 	$(BIN)/python benchmarks/report.py .benchmarks/results.json docs
 
-bench-quick: .venv/.installed-bench ## a second for each row, and only the smaller ones
+bench-quick: .venv/.installed-bench .venv/.weights ## a second for each row, and only the smaller ones
 	$(BENCH) --quick --benchmark-json=.benchmarks/quick.json $(ARGS)
 	$(BIN)/python benchmarks/report.py .benchmarks/quick.json
 

@@ -245,6 +245,8 @@ class MultiHeadAttention(Module):
             raise ValueError("MultiHeadAttention: source_mask without a source; self-attention takes mask")
         if source is not None and is_causal:
             raise ValueError("MultiHeadAttention: is_causal is for self-attention, here is a source")
+        if self.window is not None and not is_causal:
+            raise ValueError(f"MultiHeadAttention: expected is_causal=True, as window={self.window} looks back")
         expect_width("MultiHeadAttention", x, self.query.weight.shape[0], axes=2)
         mask, source_mask, attn_mask = (None if m is None else mg.asarray(m) for m in (mask, source_mask, attn_mask))
 

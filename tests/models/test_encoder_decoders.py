@@ -177,10 +177,10 @@ def test_a_batch_with_padding_is_its_sources_one_by_one(make: Callable[[], Any])
     logits = model(source, target, own(SOURCE_MASK)).numpy()
     alone = [model(source[:1, :5], target[:1, :]), model(source[1:, :], target[1:, :])]
     numpy.testing.assert_allclose(logits, mg.concat(alone, axis=0).numpy(), rtol=1e-11, atol=1e-11)
-    together = model.generate(source, 10, 1, -1, own(SOURCE_MASK)).tolist()
+    together = model.generate(source, 5, 1, -1, own(SOURCE_MASK)).tolist()
     assert together == [
-        model.generate(source[:1, :5], 10, 1, -1)[0, :].tolist(),
-        model.generate(source[1:, :], 10, 1, -1)[0, :].tolist(),
+        model.generate(source[:1, :5], 5, 1, -1)[0, :].tolist(),
+        model.generate(source[1:, :], 5, 1, -1)[0, :].tolist(),
     ]
 
 
@@ -223,18 +223,18 @@ def test_generate_projects_the_memory_to_keys_and_values_once(
 
     monkeypatch.setattr(Linear, "__call__", counted)
     model = make()
-    assert model.generate(own(SOURCE), 6, 1, -1).shape == (2, 6)
+    assert model.generate(own(SOURCE), 4, 1, -1).shape == (2, 4)
     for block in model.decoder:
         cross = block.cross_attention
-        assert [calls.count(layer) for layer in (cross.query, cross.key, cross.value)] == [6, 1, 1]
+        assert [calls.count(layer) for layer in (cross.query, cross.key, cross.value)] == [4, 1, 1]
 
 
 @tiny
 def test_a_target_may_begin_with_several_tokens(make: Callable[[], Any]) -> None:
     model = make()
     source = own(SOURCE)
-    written = model.generate(source, 6, 1, -1)
-    rest = model.generate(source[:1, :], 5, [1, int(written[0, 0])], -1)
+    written = model.generate(source, 4, 1, -1)
+    rest = model.generate(source[:1, :], 3, [1, int(written[0, 0])], -1)
     assert rest[0, :].tolist() == written[0, 1:].tolist()
 
 

@@ -118,14 +118,14 @@ def test_generate_reads_a_prompt_and_suppresses_tokens() -> None:
     model = tiny()
     features = own(sound())
     prompt, eos, never, not_first = [1, 5, 6], 2, [3, 4], [2, 7]
-    written = model.generate(features, 9, prompt, eos, suppress=never, begin_suppress=not_first).tolist()
+    written = model.generate(features, 5, prompt, eos, suppress=never, begin_suppress=not_first).tolist()
     for i, row in enumerate(written):
         ids = list(prompt)
         for t, token in enumerate(row):
             if t and row[t - 1] == eos:
                 assert token == eos
                 continue
-            logits = model(features[i : i + 1, ...], mg.asarray([ids])).numpy()[0, -1]
+            logits = model(features[i : i + 1, ...], mg.asarray([ids])).numpy()[0, -1].copy()
             logits[never if t else [*never, *not_first]] = -numpy.inf
             assert token == int(logits.argmax())
             ids.append(token)
@@ -143,11 +143,11 @@ def test_generate_projects_the_sound_to_keys_and_values_once(monkeypatch: pytest
 
     monkeypatch.setattr(Linear, "__call__", counted)
     model = tiny()
-    tokens = model.generate(own(sound()), 6, 1, -1)
-    assert tokens.shape == (2, 6)
+    tokens = model.generate(own(sound()), 4, 1, -1)
+    assert tokens.shape == (2, 4)
     for block in model.decoder:
         cross = block.cross_attention
-        assert [calls.count(layer) for layer in (cross.query, cross.key, cross.value)] == [6, 1, 1]
+        assert [calls.count(layer) for layer in (cross.query, cross.key, cross.value)] == [4, 1, 1]
 
 
 @pytest.mark.parametrize(
