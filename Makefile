@@ -45,7 +45,7 @@ test-all: test .venv/.installed-peers ## test, then on PyTorch and JAX too, and 
 	$(TEST) $(JAX) MINIGRAD_BACKEND=jax $(SUITE)
 
 test-models: .venv/.installed-peers .venv/.weights ## run real published models, and compare with the libraries that run them
-	$(TEST) MINIGRAD_BACKEND=numpy $(BIN)/python -m pytest -m models $(ARGS)
+	$(TEST) MINIGRAD_BACKEND=numpy $(PYTEST) -m models $(ARGS)
 
 lint: .venv/.installed-lint ## check style, format and types
 	$(BIN)/ruff check
