@@ -25,7 +25,10 @@ JAX := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitte
 BENCH := mkdir -p .benchmarks && env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m pytest benchmarks \
 	--benchmark-columns=median,iqr,rounds
 
-.PHONY: help demo test test-all test-models lint bench bench-quick clean
+# Strict: a broken link, an unknown name or a missing picture is an error.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet
+
+.PHONY: help demo test test-all test-models test-docs docs lint bench bench-quick clean
 .NOTPARALLEL: # two installations at once would break each other
 
 help: ## list the targets
@@ -47,6 +50,17 @@ test-all: test .venv/.installed-peers ## test, then on PyTorch and JAX too, and 
 test-models: .venv/.installed-peers .venv/.weights ## run real published models, and compare with the libraries that run them
 	$(TEST) MINIGRAD_BACKEND=numpy $(PYTEST) -m models $(ARGS)
 
+docs: .venv/.installed-docs ## draw the figures and build the site into site/
+	$(BIN)/python docs/make_functions.py
+	$(BIN)/python docs/course/figures.py
+	$(BIN)/python docs/make_notebooks.py
+	$(MKDOCS) build
+
+test-docs: .venv/.installed-docs ## run the notebooks, build the site, and look at its pages in Chromium if there is one
+	$(TEST) $(BIN)/python docs/make_notebooks.py --check
+	$(MKDOCS) build
+	$(BIN)/python docs/check_pages.py
+
 lint: .venv/.installed-lint ## check style, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -61,7 +75,7 @@ bench-quick: .venv/.installed-bench .venv/.weights ## a second for each row, and
 	$(BIN)/python benchmarks/report.py .benchmarks/quick.json
 
 clean: ## remove .venv, caches and build output
-	rm -rf .venv .benchmarks .hypothesis .jax_cache .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf .venv .benchmarks .hypothesis .jax_cache .mypy_cache .pytest_cache .ruff_cache dist site
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # .venv/.installed-NAME: the project (editable) with its extra NAME, installed for this pyproject.toml.

@@ -15,7 +15,7 @@ import attention
 import minigrad
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NUMPY_ONLY = pytest.mark.skipif(
     minigrad.get_backend() != "numpy", reason="the examples print Tensors of the default backend"
 )
@@ -30,7 +30,7 @@ def modules():
 
 
 @NUMPY_ONLY
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_blocks_of_pages_run(page, monkeypatch, capsys, tmp_path):
     # CuPy's part is played by NumPy where there is no GPU: the code of the page is the same.
     import numpy
@@ -46,7 +46,7 @@ def test_blocks_of_pages_run(page, monkeypatch, capsys, tmp_path):
         example.evaluate()
     document.namespace.clear()  # the primitives of a page are registered for good, and hold what it computed
     # What a page says is printed, in a comment behind print(…), is printed.
-    expected = re.findall(r"^print\(.*\) +# (.*)$", page.read_text(), re.MULTILINE)
+    expected = re.findall(r"^ *print\(.*\) +# (.*)$", page.read_text(), re.MULTILINE)
     assert capsys.readouterr().out.splitlines() == expected
 
 
@@ -58,7 +58,7 @@ def test_docstrings(name):
     assert result.failed == 0
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name}: {target}"
