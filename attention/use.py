@@ -11,6 +11,7 @@ Each takes a model that `attention.models.load` made and the `attention.formats.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
@@ -74,9 +75,11 @@ def chat_prompt(published: Published, messages: Sequence[dict[str, str]]) -> str
         "strftime_now": datetime.now().strftime,
     }
     environment.filters["tojson"] = to_json  # Jinja's own is for HTML
+    # Where an answer begins and ends says nothing here; a comment takes away the same spaces as the tag.
+    template = re.sub(r"{%(-?)\s*(?:end)?generation\s*(-?)%}", r"{#\1 \2#}", published.chat_template)
     given = {"messages": list(messages), "tools": None, "documents": None, "add_generation_prompt": True}
     with refusing(published.path, "the chat template fails"):
-        return environment.from_string(published.chat_template).render(published.special_tokens | given)
+        return environment.from_string(template).render(published.special_tokens | given)
 
 
 def write(

@@ -123,7 +123,7 @@ def refusing(path: Path, what: str = "damaged") -> Iterator[None]:
     """A context in which whatever a library raises about the content of ``path`` becomes a WeightsError of one line."""
     try:
         yield
-    except WeightsError:
+    except (WeightsError, ModuleNotFoundError):  # a package that is missing is not the file's fault
         raise
     except OSError as error:
         raise WeightsError(f"{path}: {error.strerror or one_line(error)}") from None

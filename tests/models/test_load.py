@@ -11,7 +11,7 @@ import numpy
 import published_folders as folders
 import pytest
 import safetensors.numpy
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 import minigrad as mg
 from attention.formats import Published, WeightsError, open_published
@@ -57,7 +57,8 @@ def test_a_model_is_loaded_as_it_was_saved(made: dict[str, Path], kind: str) -> 
     assert all(parameter.requires_grad for parameter in found.parameters())
     assert {name for name, _ in found.named_parameters()} == {name for name, _ in expected.named_parameters()}
     assert not any(module.training for _, module in found.named_modules())
-    assert_array_equal(folders.run(found, kind), folders.run(expected, kind))
+    # Not to the bit: a product with a transposed matrix may round otherwise.
+    assert_allclose(folders.run(found, kind), folders.run(expected, kind), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.peers

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy
 import safetensors.numpy
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 import minigrad as mg
 from attention.models.load import MODELS
@@ -38,7 +39,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "marian": {**HALVES, "max_position_embeddings": 32, "activation_function": "swish", "scale_embedding": True},
     "mistral": {**TEXT, "num_key_value_heads": 2, "sliding_window": 5},
     "openai-gpt": GPT,
-    "whisper": {**HALVES, "num_mel_bins": 80, "max_source_positions": 1500, "max_target_positions": 32},
+    "whisper": {**HALVES, "num_mel_bins": 80, "max_source_positions": 1500, "max_target_positions": 12},
 }  # fmt: skip
 
 
@@ -100,3 +101,38 @@ def run(model: Any, kind: str) -> numpy.ndarray:
         out = model(ids)
     found: numpy.ndarray = out.numpy()
     return found
+
+
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def make_tokenizer() -> Tokenizer:
+    """Byte-level BPE of at most 340 tokens, which begins a text with <s>."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    special = ["<s>", "</s>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=330, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    made.train_from_iterator(["the cat sat on the mat and the rat sat on the cat. 日本語"] * 3, trainer)
+    made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return made
+
+
+def write_whole(path: Path, kind: str, template: str | None = TEMPLATE, **more: Any) -> Path:
+    """A folder that has all that a text goes through: a model, a tokenizer, settings and a chat template."""
+    write(path, kind, **more)
+    make_tokenizer().save(str(path / "tokenizer.json"))
+    generation: dict[str, Any] = {"eos_token_id": 1}
+    if kind == "whisper":
+        generation |= {"decoder_start_token_id": 0, "no_timestamps_token_id": 4, "suppress_tokens": [7, 8]}
+        generation |= {"begin_suppress_tokens": [1], "alignment_heads": [[0, 1], [1, 3]]}
+    text = {"bos_token": "<s>", "eos_token": "</s>"} | ({} if template is None else {"chat_template": template})
+    for name, content in {"generation_config": generation, "tokenizer_config": text, **more}.items():
+        (path / f"{name}.json").write_text(json.dumps(content))
+    return path
