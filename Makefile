@@ -48,7 +48,7 @@ test-all: test .venv/.installed-peers ## test, then on PyTorch and JAX too, and 
 	$(TEST) $(JAX) MINIGRAD_BACKEND=jax $(SUITE)
 
 test-models: .venv/.installed-peers .venv/.weights ## run real published models, and compare with the libraries that run them
-	$(TEST) MINIGRAD_BACKEND=numpy $(BIN)/python -m pytest -m models $(ARGS)
+	$(TEST) MINIGRAD_BACKEND=numpy $(PYTEST) -m models $(ARGS)
 
 docs: .venv/.installed-docs ## draw the figures and build the site into site/
 	$(BIN)/python docs/make_functions.py
@@ -66,11 +66,11 @@ lint: .venv/.installed-lint ## check style, format and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: .venv/.installed-bench ## measure everything beside its peers and write docs/benchmarks.md (15 minutes)
+bench: .venv/.installed-bench .venv/.weights ## measure everything beside its peers and write docs/benchmarks.md (15 minutes)
 	$(BENCH) --benchmark-json=.benchmarks/results.json $(ARGS)
 	$(BIN)/python benchmarks/report.py .benchmarks/results.json docs
 
-bench-quick: .venv/.installed-bench ## a second for each row, and only the smaller ones
+bench-quick: .venv/.installed-bench .venv/.weights ## a second for each row, and only the smaller ones
 	$(BENCH) --quick --benchmark-json=.benchmarks/quick.json $(ARGS)
 	$(BIN)/python benchmarks/report.py .benchmarks/quick.json
 

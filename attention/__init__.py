@@ -16,6 +16,7 @@ what reads data, trains, stores checkpoints or draws (`attention.data`, `attenti
 
 from . import functional, layers, models
 from .layers import (
+    Conv1d,
     CrossAttention,
     DecoderBlock,
     Dropout,
@@ -46,6 +47,7 @@ __all__ = [
     "Linear",
     "FeedForward",
     "GatedFeedForward",
+    "Conv1d",
     "Dropout",
     "LayerNorm",
     "RMSNorm",

@@ -24,15 +24,17 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 LOOK = r"""() => {
   const problems = []
+  const page = document.querySelector("article") || document.body
   const width = document.documentElement.clientWidth
   if (document.documentElement.scrollWidth > width) {
     // What sticks out, unless it can be scrolled by itself.
-    const scrolls = (e) => e && (/auto|scroll|hidden/.test(getComputedStyle(e).overflowX) || scrolls(e.parentElement))
-    const out = [...document.querySelectorAll("article *")].filter(
+    const scrolls = (e) => e !== document.body && e !== document.documentElement &&
+      (/auto|scroll|hidden/.test(getComputedStyle(e).overflowX) || scrolls(e.parentElement))
+    const out = [...page.querySelectorAll("*")].filter(
       (e) => e.getBoundingClientRect().right > width + 1 && !scrolls(e.parentElement))
     problems.push("wider than the window: " + (out[0] ? out[0].outerHTML.slice(0, 120) : "?"))
   }
-  const walker = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT)
+  const walker = document.createTreeWalker(page, NodeFilter.SHOW_TEXT)
   while (walker.nextNode()) {
     const node = walker.currentNode
     if (!node.parentElement.closest("code, pre, script, style, .highlight") && /\$|\\[a-z(\[]/.test(node.data))

@@ -46,7 +46,9 @@ def main(check: bool) -> None:
                 sys.exit(f"{path} is not what its chapter says: run make docs")
             else:
                 with tempfile.TemporaryDirectory() as folder:
-                    NotebookClient(made, timeout=120, resources={"metadata": {"path": folder}}).execute()
+                    resources = {"metadata": {"path": folder}}
+                    arguments = ["--log-level=ERROR"]
+                    NotebookClient(made, timeout=120, resources=resources, extra_arguments=arguments).execute()
                 cells = sum(cell.cell_type == "code" for cell in made.cells)
                 print(f"{path.name}: {cells} cells ran")
 

@@ -520,7 +520,7 @@ def tile_size(xp: Namespace) -> int | None:
 
 def exp_in_place(xp: Namespace, x: Array) -> Array:
     """eˣ, in the memory of x on NumPy: there a tile then takes half the cache."""
-    return numpy.exp(x, out=x) if xp is NUMPY else xp.exp(x)
+    return numpy.exp(x, out=x) if type(x) is numpy.ndarray else xp.exp(x)  # without axes NumPy makes scalars
 
 
 def in_parallel(work: Callable[[int], None], n: int) -> None:
@@ -582,8 +582,10 @@ def matrix_product(xp: Namespace, a: Array, b: Array) -> Array:
     OpenBLAS has threads, too, but these go on asking for work for some milliseconds after each product, and take the
     time away from whatever of ours runs next.
     """
+    if a.shape[0] == 1 or a.shape[0] * a.shape[1] * b.shape[1] < SMALL_PRODUCT:
+        return xp.matmul(a, b)  # one row is as much reading as computing, at which OpenBLAS's waiting threads are best
     n = threads(xp)
-    if n == 1 or a.shape[0] < n or a.shape[0] * a.shape[1] * b.shape[1] < SMALL_PRODUCT:
+    if n == 1 or a.shape[0] < n:
         return xp.matmul(a, b)
     out = numpy.empty((a.shape[0], b.shape[1]), dtype=numpy.result_type(a, b))
     edges = [a.shape[0] * i // n for i in range(n + 1)]

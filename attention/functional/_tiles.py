@@ -22,24 +22,27 @@ def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: 
     f gives arrays with as many rows as it is given; the last ``sums`` of what it gives are summed over the blocks.
     """
     n = arrays[0].shape[0]
-    size = backend.tile_size(xp)
-    width = max([math.prod(x.shape[1:]) for x in arrays])
-    if size is None or n < 2 or n * width <= size // 4:
+    if n < 2:
         return f(*arrays)
-    first, *others = blocks(n, max(1, min(n // 2, size // width)))
-    found = f(*[x[first, ...] for x in arrays])
+    size = backend.tile_size(xp)
+    numbers = n * max([math.prod(x.shape[1:]) for x in arrays])
+    if size is None or numbers <= size // 4:
+        return f(*arrays)
+    lanes = min(backend.threads(xp), n - 1)
+    found = f(*[x[:1, ...] for x in arrays])  # one row by itself: it says what the results look like
     stacked = len(found) - sums
     whole = [xp.empty((n, *x.shape[1:]), dtype=x.dtype, device=device_of(x)) for x in found[:stacked]]
-    lanes = min(backend.threads(xp), len(others))
     totals = [list(found[stacked:])] + [[xp.zeros_like(x) for x in found[stacked:]] for _ in range(lanes - 1)]
     for all_rows, x in zip(whole, found, strict=False):
-        all_rows[first, ...] = x
+        all_rows[:1, ...] = x
+    parts = blocks(n - 1, -(-(n - 1) // (lanes * -(-numbers // (lanes * size)))))  # as many for each lane
 
     def work(lane: int) -> None:
-        for part in others[lane::lanes]:
-            results = f(*[x[part, ...] for x in arrays])
+        for part in parts[lane::lanes]:
+            rows = slice(1 + part.start, 1 + part.stop)
+            results = f(*[x[rows, ...] for x in arrays])
             for all_rows, x in zip(whole, results, strict=False):
-                all_rows[part, ...] = x
+                all_rows[rows, ...] = x
             for i, x in enumerate(results[stacked:]):
                 totals[lane][i] += x
 
@@ -60,9 +63,11 @@ class Tiles(NamedTuple):
     splits_heads: bool  # whether queries of the same heads are in several lanes
     key_block: int
 
-    def keys(self, rows: slice, is_causal: bool) -> list[slice]:
+    def keys(self, rows: slice, is_causal: bool, window: int | None) -> list[slice]:
         """The blocks of keys to which the queries ``rows`` may attend."""
-        return blocks(min(self.S, rows.stop) if is_causal else self.S, self.key_block)
+        end = min(self.S, rows.stop) if is_causal else self.S
+        start = 0 if window is None else max(min(rows.start - window + 1, end - 1), 0)  # one key at least
+        return [slice(start + b.start, start + b.stop) for b in blocks(end - start, self.key_block)]
 
     def zeros(self, xp: Any, x: Array, for_each_query: bool) -> list[Array]:
         """For each lane zeros like x to add to: one array for all, unless two lanes would add to the same element."""

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import minigrad as mg
@@ -62,6 +62,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
     *,
+    window: int | None = None,
     return_weights: bool = False,
     generator: Generator | None = None,
 ) -> Any:
@@ -83,6 +84,9 @@ def scaled_dot_product_attention(
         1/√E by default.
     enable_gqa
         Let key and value have fewer heads than query: H/H_kv consecutive query heads share each.
+    window
+        With ``is_causal``, how many keys a query sees: i − window + 1 … i. (I. Beltagy, M. E. Peters, A. Cohan,
+        "Longformer", 2020, arXiv:2004.05150.)
     return_weights
         Return ``(output, weights)``, the weights (…, L, S) before dropout. Both can be differentiated, at the price
         of keeping matrices of L × S.
@@ -112,6 +116,8 @@ def scaled_dot_product_attention(
     mask = None if attn_mask is None else mg.asarray(attn_mask)
     groups = _check(name, query, key, value, mask, enable_gqa)
     check_probability(name, "dropout_p", dropout_p)
+    if window is not None and not (is_causal and isinstance(window, Integral) and window >= 1):
+        raise ValueError(f"{name}: expected window to be a positive integer, with is_causal=True; got {window!r}")
     if scale is not None and not isinstance(scale, Real):
         raise TypeError(f"{name}: expected scale to be a real number, got {type(scale).__name__}")
     if scale is None:
@@ -141,11 +147,11 @@ def scaled_dot_product_attention(
 
     if not return_weights:
         out = _scaled_dot_product_attention(
-            query, key, value, mask, kept, is_causal=is_causal, scale=scale, dropout_p=dropout_p
+            query, key, value, mask, kept, is_causal=is_causal, window=window, scale=scale, dropout_p=dropout_p
         )
         return ungrouped(out)
     Q, K, V = scale * widen(mg, query), widen(mg, key), widen(mg, value)
-    Q, K, V, scores = _scores(mg, Q, K, V, mask, slice(0, query.shape[-2]), slice(0, S), is_causal)
+    Q, K, V, scores = _scores(mg, Q, K, V, mask, slice(0, query.shape[-2]), slice(0, S), is_causal, window)
     weights = softmax(scores)
     out = narrow(mg, mg.matmul(_dropped(mg, weights, kept, dropout_p), V), query)
     return ungrouped(out), ungrouped(narrow(mg, weights, query))
@@ -165,11 +171,12 @@ def _scaled_dot_product_attention(
     /,
     *,
     is_causal: bool,
+    window: int | None,
     scale: float,
     dropout_p: float,
 ) -> Any:
     """O = P V with P = softmax(scale · Q Kᵀ + mask), and m and l kept; see the top of this file."""
-    options = (is_causal, scale, dropout_p)
+    options = (is_causal, window, scale, dropout_p)
     tiling = tiles(xp, query, key, value, is_causal)
     if tiling is None:
         rows, keys = slice(0, query.shape[-2]), [slice(0, key.shape[-2])]
@@ -184,7 +191,7 @@ def _scaled_dot_product_attention(
 
     def work(lane: int) -> None:
         for heads, rows in tiling.lanes[lane]:
-            at, keys = (*heads, rows), tiling.keys(rows, is_causal)
+            at, keys = (*heads, rows), tiling.keys(rows, is_causal, window)
             Q, K, V, M, kept_here = cut(query, at), cut(key, heads), cut(value, heads), cut(mask, at), cut(kept, at)
             here = (*at, ...)
             O_rows, m[here], l[here] = _forward(xp, Q, K, V, M, kept_here, rows, keys, *options)
@@ -206,11 +213,12 @@ def _scaled_dot_product_attention_vjp(
     m: Array,
     l: Array,
     is_causal: bool,
+    window: int | None,
     scale: float,
     dropout_p: float,
     needs: Sequence[str],
 ) -> list[Array | None]:
-    options = (is_causal, scale, dropout_p, needs)
+    options = (is_causal, window, scale, dropout_p, needs)
     arguments = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "kept": kept}
     tiling = tiles(xp, query, key, value, is_causal)
     if tiling is None:
@@ -232,7 +240,7 @@ def _scaled_dot_product_attention_vjp(
             Q, dO, O, m_rows, l_rows = (cut(x, at) for x in (query, g, out, m, l))
             dO_l = widen(xp, dO) / l_rows
             D_l = xp.sum(dO_l * widen(xp, O), axis=-1, keepdims=True)
-            for keys in tiling.keys(rows, is_causal):
+            for keys in tiling.keys(rows, is_causal, window):
                 to, tile = (*heads, keys), (*heads, rows, keys)
                 K, V, M, kept_here = cut(key, to), cut(value, to), cut(mask, tile), cut(kept, tile)
                 found = _backward(xp, dO_l, D_l, m_rows, Q, K, V, M, kept_here, rows, keys, *options)
@@ -246,10 +254,13 @@ def _scaled_dot_product_attention_vjp(
 
 _scaled_dot_product_attention.vjp_all(_scaled_dot_product_attention_vjp)
 _scaled_dot_product_attention.example(
-    (2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3), None, None, is_causal=False, scale=0.5, dropout_p=0.0
+    (2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 3), None, None, is_causal=False, window=None, scale=0.5, dropout_p=0.0
 )
 _scaled_dot_product_attention.example(
-    (2, 1, 3, 4), (3, 3, 4), (3, 3, 2), (2, 1, 1, 3), None, is_causal=True, scale=0.5, dropout_p=0.0
+    (2, 1, 3, 4), (3, 3, 4), (3, 3, 2), (2, 1, 1, 3), None, is_causal=True, window=None, scale=0.5, dropout_p=0.0
+)
+_scaled_dot_product_attention.example(
+    (2, 5, 4), (2, 5, 4), (2, 5, 3), None, None, is_causal=True, window=2, scale=0.5, dropout_p=0.0
 )
 _scaled_dot_product_attention.example(
     (2, 3, 4),
@@ -258,6 +269,7 @@ _scaled_dot_product_attention.example(
     lambda: mg.asarray([[True, False, True], [True, True, False], [False, False, False]]),
     lambda: mg.asarray([[True, True, False], [True, False, True], [True, True, True]]),
     is_causal=False,
+    window=None,
     scale=0.5,
     dropout_p=0.25,
 )
@@ -276,6 +288,7 @@ def _forward(
     rows: slice,
     blocks: list[slice],
     is_causal: bool,
+    window: int | None,
     scale: float,
     dropout_p: float,
 ) -> tuple[Array, Array, Array]:
@@ -284,7 +297,7 @@ def _forward(
     O = l = m = highest = None
     for keys in blocks:
         K_block, V_block = widen(xp, along(K, -2, keys)), widen(xp, along(V, -2, keys))
-        _, _, V_block, S = _scores(xp, Q, K_block, V_block, along(mask, -1, keys), rows, keys, is_causal)
+        _, _, V_block, S = _scores(xp, Q, K_block, V_block, along(mask, -1, keys), rows, keys, is_causal, window)
         before: Any = highest
         highest = maximum(xp, S, before)
         m = finite(xp, highest)
@@ -318,6 +331,7 @@ def _backward(
     rows: slice,
     keys: slice,
     is_causal: bool,
+    window: int | None,
     scale: float,
     dropout_p: float,
     needs: Sequence[str],
@@ -327,7 +341,7 @@ def _backward(
     P here is exp(S − m), and what it is to be divided by has been: ``dO_l`` is dO / l, ``D_l`` is D / l.
     """
     found = {}
-    Q, K, V, S = _scores(xp, scale * widen(xp, Q), widen(xp, K), widen(xp, V), mask, rows, keys, is_causal)
+    Q, K, V, S = _scores(xp, scale * widen(xp, Q), widen(xp, K), widen(xp, V), mask, rows, keys, is_causal, window)
     S -= m
     P = exp_in_place(xp, S)
     if "value" in needs:
@@ -347,14 +361,24 @@ def _backward(
 
 
 def _scores(
-    xp: Any, Q: Array, K: Array, V: Array, mask: Array | None, rows: slice, keys: slice, is_causal: bool
+    xp: Any,
+    Q: Array,
+    K: Array,
+    V: Array,
+    mask: Array | None,
+    rows: slice,
+    keys: slice,
+    is_causal: bool,
+    window: int | None,
 ) -> tuple[Array, Array, Array, Array]:
     """Q, K, V and S = Q Kᵀ + mask of a tile, with Q scaled; S is −inf where a query must not attend.
 
     Of a query without a key here, and of a key without a query, the rows of Q, K and V are 0: their weights are 0, but
     0 · NaN is NaN.
     """
-    causal = _causal(xp, Q, rows, keys) if is_causal and keys.stop > rows.start + 1 else None
+    some_later = is_causal and keys.stop > rows.start + 1
+    some_left = window is not None and keys.start < rows.stop - window
+    causal = _causal(xp, Q, rows, keys, window) if some_later or some_left else None
     allowed = causal if mask is None or not _is_bool(mask) else _both(xp, mask, causal)
     if mask is not None:
         visible = allowed if _is_bool(mask) else _both(xp, mask != -math.inf, causal)
@@ -372,11 +396,12 @@ def _scores(
     return Q, K, V, S
 
 
-def _causal(xp: Any, Q: Array, rows: slice, keys: slice) -> Array:
-    """Whether key j is not after query i."""
+def _causal(xp: Any, Q: Array, rows: slice, keys: slice, window: int | None) -> Array:
+    """Whether key j is not after query i, and not further than the window before it."""
     xp = library(xp, Q)
     i, j = (xp.arange(part.start, part.stop, dtype=xp.int32, device=device_of(Q)) for part in (rows, keys))
-    return xp.expand_dims(i, axis=-1) >= j
+    i = xp.expand_dims(i, axis=-1)
+    return i >= j if window is None else xp.logical_and(i >= j, i - j < window)
 
 
 def _both(xp: Any, allowed: Array, causal: Array | None) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -146,6 +146,9 @@ class MultiHeadAttention(Module):
     window
         In causal self-attention, how many tokens a token sees, itself included: I. Beltagy, M. E. Peters and A. Cohan,
         "Longformer" (2020), arXiv:2004.05150, section 3.1.
+    qk_norm
+        Makes a normalisation of width d_head: one for the queries, one for the keys, both before positions turn them.
+        M. Dehghani et al., "Scaling vision Transformers to 22 billion parameters" (2023), arXiv:2302.05442, section 2.
 
     Examples
     --------
@@ -173,6 +176,7 @@ class MultiHeadAttention(Module):
         d_head: int | None = None,
         scale: float | None = None,
         window: int | None = None,
+        qk_norm: Callable[..., Module] | None = None,
     ) -> None:
         d_source = d_model if d_source is None else d_source
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -194,6 +198,8 @@ class MultiHeadAttention(Module):
         self.key = Linear(d_source, num_kv_heads * d_head, bias=key_bias, dtype=dtype, generator=generator)
         self.value = Linear(d_source, num_kv_heads * d_head, bias=bias, dtype=dtype, generator=generator)
         self.output = Linear(num_heads * d_head, d_model, bias=bias, dtype=dtype, generator=generator)
+        self.query_norm: Any = qk_norm and qk_norm(d_head, dtype=dtype)
+        self.key_norm: Any = qk_norm and qk_norm(d_head, dtype=dtype)
 
     def __call__(
         self,
@@ -239,6 +245,8 @@ class MultiHeadAttention(Module):
             raise ValueError("MultiHeadAttention: source_mask without a source; self-attention takes mask")
         if source is not None and is_causal:
             raise ValueError("MultiHeadAttention: is_causal is for self-attention, here is a source")
+        if self.window is not None and not is_causal:
+            raise ValueError(f"MultiHeadAttention: expected is_causal=True, as window={self.window} looks back")
         expect_width("MultiHeadAttention", x, self.query.weight.shape[0], axes=2)
         mask, source_mask, attn_mask = (None if m is None else mg.asarray(m) for m in (mask, source_mask, attn_mask))
 
@@ -246,6 +254,7 @@ class MultiHeadAttention(Module):
         real = newest(mask, x, cache)
         x = without_padding(x, real, "MultiHeadAttention")
         query = _split(self.query(x), self.num_heads)
+        query = query if self.query_norm is None else self.query_norm(query)
         known = None if cache is None else cache.get(self)
         if source is None and known is not None and known[0].shape[:-3] != query.shape[:-3]:
             raise ValueError(
@@ -257,13 +266,14 @@ class MultiHeadAttention(Module):
             memory = x if source is None else without_padding(source, source_mask, "MultiHeadAttention")
             expect_width("MultiHeadAttention", memory, self.key.weight.shape[0], "source", axes=2)
             key, value = _split(self.key(memory), self.num_kv_heads), _split(self.value(memory), self.num_kv_heads)
+            key = key if self.key_norm is None else self.key_norm(key)
             if self.rotary is not None and source is None:
                 query, key = self.rotary(query, seen), self.rotary(key, seen)
             if known is not None:
                 key, value = mg.concat([known[0], key], axis=-2), mg.concat([known[1], value], axis=-2)
         if cache is not None:
             cache[self] = key, value
-        if is_causal and (seen or (self.window is not None and self.window < x.shape[-2])):
+        if is_causal and seen:
             is_causal = False  # of scaled_dot_product_attention, which begins at the first key
             if x.shape[-2] > 1 or (self.window is not None and self.window < key.shape[-2]):  # else it sees all
                 attn_mask = _and(visible(x.shape[-2], key.shape[-2], self.window, x.device), attn_mask)
@@ -275,6 +285,7 @@ class MultiHeadAttention(Module):
             _both(mask if source is None else source_mask, attn_mask, (self.num_heads, x.shape[-2])),
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=is_causal,
+            window=self.window if is_causal else None,
             scale=self.scale,
             enable_gqa=self.num_kv_heads != self.num_heads,
             return_weights=return_weights or self._record is not None,
@@ -315,13 +326,16 @@ def attention_weights(model: Module) -> Iterator[dict[str, list[Tensor]]]:
 
 def _split(x: Tensor, heads: int) -> Tensor:
     """(..., T, heads · d_head) as (..., heads, T, d_head)."""
-    return _exchanged(mg.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads)))
+    *batch, length, width = x.shape
+    if length == 1:  # nothing changes its place, and when a model writes, this is all there is
+        return mg.reshape(x, (*batch, heads, 1, width // heads))
+    return _exchanged(mg.reshape(x, (*batch, length, heads, width // heads)))
 
 
 def _join(x: Tensor) -> Tensor:
     """(..., heads, T, d_head) as (..., T, heads · d_head)."""
     *batch, heads, length, d_head = x.shape
-    joined: Tensor = mg.reshape(_exchanged(x), (*batch, length, heads * d_head))
+    joined: Tensor = mg.reshape(x if length == 1 else _exchanged(x), (*batch, length, heads * d_head))
     return joined
 
 

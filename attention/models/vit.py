@@ -22,20 +22,17 @@ from minigrad.random import Generator
 from .. import functional as F
 from ..layers import EncoderBlock, LayerNorm, LearnedPositions, Linear
 from ..layers.module import expect_positive, parameter
-from .published import PublishedModel, expect_setting
+from .published import ACTIVATIONS, PublishedModel, expect_setting
 
 
 def quick_gelu(x: Tensor) -> Tensor:
     """x σ(1.702 x), near to gelu: D. Hendrycks and K. Gimpel (2016), arXiv:1606.08415, section 2.
 
-    >>> float(quick_gelu(mg.asarray(0.0)))
-    0.0
+    >>> quick_gelu(mg.asarray([-50.0, 0.0, 50.0])).tolist()
+    [..., 0.0, 50.0]
     """
     gated: Tensor = x * F.sigmoid(1.702 * x)
     return gated
-
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"quick_gelu": quick_gelu, "gelu": F.gelu}
 
 
 class ViT(PublishedModel):
@@ -102,6 +99,7 @@ class ViT(PublishedModel):
         generator: Generator | None = None,
     ) -> None:
         expect_positive("ViT", image_size=image_size, patch_size=patch_size, num_layers=num_layers, channels=channels)
+        expect_positive("ViT", patches=image_size // patch_size)
         self.image_size, self.patch_size, self.channels = image_size, patch_size, channels
         common: dict[str, Any] = {"dtype": dtype, "generator": generator}
         normalization = partial(LayerNorm, eps=eps)
@@ -160,6 +158,7 @@ class ViT(PublishedModel):
         expect_setting(name, config, "model_type", "clip_vision_model", "clip", "idefics_vision")
         expect_setting(name, config, "attention_dropout", 0.0)
         projected = {"CLIPModel", "CLIPVisionModelWithProjection"} & set(whole.get("architectures") or [])
+        activations = {"quick_gelu": quick_gelu, **ACTIVATIONS}
         # Those of CLIP are left out where they are the ViT-B/32's.
         return cls(
             config.get("image_size", 224),
@@ -170,7 +169,7 @@ class ViT(PublishedModel):
             d_ff=config.get("intermediate_size", 3072),
             d_out=whole.get("projection_dim", 512) if projected else None,
             channels=config.get("num_channels", 3),
-            activation=ACTIVATIONS[expect_setting(name, config, "hidden_act", *ACTIVATIONS)],
+            activation=activations[expect_setting(name, config, "hidden_act", *activations)],
             eps=config.get("layer_norm_eps", 1e-5),
             dtype=dtype,
             generator=generator,

@@ -44,7 +44,7 @@ def reverse_mode_graph() -> Figure:
         )
     axis.text(7.2, 1.45, "value", ha="center", color=BLUE)
     axis.text(7.2, 1.15, "gradient of y", ha="center", color=ORANGE)
-    axis.set(xlim=(-0.9, 8.1), ylim=(-2.0, 1.85))
+    axis.set(xlim=(-0.9, 8.1), ylim=(-1.75, 1.85))
     axis.axis("off")
     return figure
 

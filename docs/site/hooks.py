@@ -150,12 +150,18 @@ def source(path: str) -> str:
 FORMULA = re.compile(r'<(span|div) class="arithmatex">(?:\\\(|\\\[)(.*?)(?:\\\)|\\\])</\1>', re.DOTALL)
 
 
+# sin x, not sinx: a thin space behind a function's name, unless a bracket follows, or an index belongs to it.
+NAME = re.compile(r"((?<!<msub>)(?<!<msup>)(?<!<munder>)<mi>(?:sin|cos|tanh|log|ln|exp|max|min)</mi>)(?=<m[a-z])(?!<mo)")
+LONG = 40  # signs of LaTeX: such a formula in a line can be wider than a phone
+
+
 def on_page_content(content: str, page: Page, **_: Any) -> str:
     """Turn the formulas that pymdownx.arithmatex found into MathML."""
 
     def drawn(match: re.Match[str]) -> str:
-        display = match[1] == "div"
-        return f'<{match[1]} class="formula">{mathml(html.unescape(match[2]).strip(), display, page)}</{match[1]}>'
+        formula, display = html.unescape(match[2]).strip(), match[1] == "div"
+        kind = "formula" if display or len(formula) < LONG else "formula long"
+        return f'<{match[1]} class="{kind}">{mathml(formula, display, page)}</{match[1]}>'
 
     return FORMULA.sub(drawn, content)
 
@@ -167,4 +173,4 @@ def mathml(formula: str, display: bool, page: Page) -> str:
         raise PluginError(f"{page.file.src_uri}: formula {formula!r}: {type(error).__name__} {error}") from error
     if "\\" in html.unescape(result):
         raise PluginError(f"{page.file.src_uri}: formula {formula!r}: an unknown command in {result}")
-    return result
+    return NAME.sub(r'\1<mspace width="0.17em" />', result)

@@ -22,6 +22,7 @@ def gelu_tanh(x: Any) -> Any:
 
 PAIRS = [
     (F.relu, composed.relu),
+    (F.sigmoid, lambda x: 1 / (1 + mg.exp(-x))),
     (F.silu, composed.silu),
     (F.erf, composed.erf),
     (F.gelu, composed.gelu),

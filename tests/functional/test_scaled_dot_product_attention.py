@@ -254,6 +254,27 @@ def test_causal_is_counted_from_the_first_position(L: int, S: int) -> None:
     assert_array_equal(J[:, 0, :, 0] != 0, numpy.tri(L, S, dtype=bool))
 
 
+@pytest.mark.parametrize(("L", "S"), [(5, 5), (3, 7), (7, 3)])
+@pytest.mark.parametrize("window", [1, 2, 4, 9])
+def test_a_window_is_a_mask(L: int, S: int, window: int) -> None:
+    """i − window < j ≤ i, written as a mask; value and gradients."""
+    arrays = numbers((2, L, 3), (2, S, 3), (2, S, 2))
+    i, j = numpy.arange(L)[:, None], numpy.arange(S)
+    mask = tensor((j <= i) & (j > i - window))
+    y, gradients = value_and_gradients(
+        lambda *xs: F.scaled_dot_product_attention(*xs, is_causal=True, window=window), arrays
+    )
+    expected, right = value_and_gradients(lambda *xs: F.scaled_dot_product_attention(*xs, attn_mask=mask), arrays)
+    assert_allclose(y, expected, rtol=1e-12, atol=1e-12)
+    for found, gradient in zip(gradients, right, strict=True):
+        assert_allclose(found, gradient, rtol=1e-12, atol=1e-12)
+    if window < 9:
+        weights = F.scaled_dot_product_attention(
+            *map(tensor, arrays), is_causal=True, window=window, return_weights=True
+        )[1]
+        assert ((value(weights) > 0) == ((j <= i) & (j > i - window))).all()
+
+
 def test_a_bad_number_that_is_seen_shows() -> None:
     q, k, v = numbers((3, 4), (5, 4), (5, 2))
     v[1, 0] = math.nan
@@ -407,6 +428,8 @@ QKV = (ones(2, 3, 4), ones(2, 5, 4), ones(2, 5, 6))
         ((*QKV, ones(3, 4)), {}, ValueError, "expected a mask that broadcasts to (2, 3, 5)"),
         ((*QKV, ones(4, 2, 3, 5)), {}, ValueError, "expected a mask that broadcasts to (2, 3, 5)"),
         ((*QKV, ones(3, 5, dtype="int64")), {}, TypeError, "expected a mask of booleans or of floating-point numbers"),
+        (QKV, {"window": 2}, ValueError, "expected window to be a positive integer, with is_causal=True; got 2"),
+        (QKV, {"window": 0, "is_causal": True}, ValueError, "expected window to be a positive integer"),
         (QKV, {"dropout_p": 1.5}, ValueError, "expected dropout_p between 0 and 1, got 1.5"),
     ],
 )
@@ -416,5 +439,5 @@ def test_errors(args: Any, options: Any, kind: type[Exception], message: str) ->
     text = str(error.value)
     assert text.startswith(f"scaled_dot_product_attention: {message}")
     assert "\n" not in text
-    if "dropout_p" not in options:
+    if not {"dropout_p", "window"} & options.keys():
         assert f"given query: {backend.describe(args[0].data)}" in text

@@ -46,6 +46,8 @@ def problems(draw: Any) -> tuple[list[Any], dict[str, Any]]:
     shapes = [(*leading[0], L, E), (*leading[1], S, E), (*leading[2], S, Ev)]
     arrays = [rng.normal(size=shape) for shape in shapes]
     options: dict[str, Any] = {"is_causal": draw(st.booleans()), "enable_gqa": gqa}
+    if options["is_causal"]:
+        options["window"] = draw(st.sampled_from([None, 1, 2, 3, 9]))
     kind = draw(st.sampled_from(["none", "booleans", "bias", "bias with gradient"]))
     if kind != "none":
         H = leading[0] if gqa else numpy.broadcast_shapes(*leading[:2])
@@ -115,7 +117,7 @@ def test_every_score_is_in_exactly_one_tile(heads: list[int], L: int, S: int, si
     for lane in tiling.lanes:
         assert lane
         for part, rows in lane:
-            for keys in tiling.keys(rows, False):
+            for keys in tiling.keys(rows, False, None):
                 tile = count[(*part, rows, keys)]
                 assert tile.size <= size or tile.shape[-2] == tile.size
                 tile += 1

@@ -188,6 +188,8 @@ def test_a_window_sees_the_nearest_tokens_only() -> None:
     attend = MultiHeadAttention(8, 2, window=2, dtype=DTYPE)
     x = numbers(1, 5, 8)
     y, weights = attend(x, is_causal=True, return_weights=True)
+    with pytest.raises(ValueError, match="expected is_causal=True, as window=2 looks back"):
+        attend(x)
     near = [[j in (i - 1, i) for j in range(5)] for i in range(5)]
     assert ((weights.numpy() > 0) == near).all()
     cache: Cache = {}

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy
 import pytest
+from checks import tensor
 
 import minigrad as mg
 from attention import functional as F
@@ -51,17 +52,17 @@ def test_as_in_transformers(case: str, padded: bool, dtype: str) -> None:
             inputs = {"input_ids": IDS, "attention_mask": mask.astype("int64"), "labels": labels}
             out = theirs(**{name: torch.asarray(value) for name, value in inputs.items()}, use_cache=False)
         close(
-            mg.where(real[..., None], ours(mg.asarray(IDS), real), 0.0),
+            mg.where(real[..., None], ours(tensor(IDS), real), 0.0),
             out.logits * torch.asarray(mask)[..., None],
             dtype,
         )
         return out.loss
 
-    real = mg.asarray(mask)
+    real = tensor(mask)
 
     def loss() -> mg.Tensor:
-        logits = ours(mg.asarray(IDS), real if padded else None)
-        return F.cross_entropy(logits[:, :-1, :], mg.asarray(labels[:, 1:]))
+        logits = ours(tensor(IDS), real if padded else None)
+        return F.cross_entropy(logits[:, :-1, :], tensor(labels[:, 1:]))
 
     agree(ours, theirs, loss, their_loss, dtype)
 
@@ -70,8 +71,8 @@ def test_as_in_transformers(case: str, padded: bool, dtype: str) -> None:
 @pytest.mark.parametrize("padded", [False, True])
 def test_the_cache_equals_the_full_forward_pass(padded: bool, window: int | None) -> None:
     model = LLaMA(19, 16, 4, 2, 24, 2, 64, window=window, dtype="float64")
-    ids = mg.asarray(IDS)
-    mask = mg.asarray(MASK) if padded else None
+    ids = tensor(IDS)
+    mask = tensor(MASK) if padded else None
     whole = model(ids, mask)
     cache: Cache = {}
     for start, end in ((0, 4), (4, 5), (5, 6), (6, 9)):
@@ -81,7 +82,7 @@ def test_the_cache_equals_the_full_forward_pass(padded: bool, window: int | None
 
 def test_a_batch_with_padding_writes_what_each_row_writes_alone() -> None:
     model = LLaMA(19, 16, 4, 2, 24, 2, 64, dtype="float64")
-    ids, mask = mg.asarray(IDS), mg.asarray(MASK)
+    ids, mask = tensor(IDS), tensor(MASK)
     together = model.generate(ids, 8, temperature=0, mask=mask)
     alone = model.generate(ids[:1, 3:], 8, temperature=0)
     assert together[0, 3:].tolist() == alone[0, :].tolist()

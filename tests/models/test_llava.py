@@ -1,5 +1,6 @@
 """LLaVA: equal to `transformers`, and to itself one token at a time."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -8,8 +9,9 @@ from checks import tensor
 
 import minigrad as mg
 from attention import functional as F
+from attention.layers import ShapesOnly
 from attention.layers.attention import Cache
-from attention.models import LLaMA, LLaVA, ViT
+from attention.models import LLaMA, LLaVA, ViT, load
 
 VISION: dict[str, Any] = {
     "hidden_size": 12, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 9,
@@ -74,7 +76,7 @@ def test_as_in_transformers(case: str, padded: bool, dtype: str) -> None:
 
 
 @pytest.mark.peers
-def test_writes_what_transformers_writes() -> None:
+def test_writes_what_transformers_writes(tmp_path: Path) -> None:
     import torch
     import transformers
     from reference import make_reference, precision
@@ -100,6 +102,28 @@ def test_writes_what_transformers_writes() -> None:
     found = ours.generate(mg.asarray(ids), 8, temperature=0, mask=mg.asarray(mask), images=mg.asarray(images))
     assert found.tolist() == expected.tolist()
     assert len(set(expected[0, 14:].tolist())) > 1
+    theirs.float().save_pretrained(tmp_path)
+    saved = load(tmp_path)
+    assert saved.text.context_length == 64
+    for name, value in ours.state_dict().items():
+        numpy.testing.assert_array_equal(saved.state_dict()[name].numpy(), value.numpy().astype("float32"), name)
+
+
+@pytest.mark.peers
+def test_has_as_many_parameters_as_llava_7b() -> None:
+    import torch
+    import transformers
+
+    text = {"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5}
+    vision = {
+        "model_type": "clip_vision_model", "hidden_size": 1024, "image_size": 336, "intermediate_size": 4096,
+        "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14, "projection_dim": 768,
+    }  # fmt: skip
+    config = transformers.LlavaConfig(vision_config=vision, text_config=text)
+    with torch.device("meta"):
+        theirs = transformers.LlavaForConditionalGeneration(config)
+    ours = LLaVA.from_config({"text_config": text, "vision_config": vision}, generator=ShapesOnly())
+    assert ours.parameter_count() == sum(p.numel() for p in theirs.parameters()) == 7063427072
 
 
 def small(**options: Any) -> LLaVA:
@@ -115,17 +139,17 @@ def test_the_cache_equals_the_full_forward_pass(padded: bool) -> None:
     mask = mask if padded else None
     whole = model(ids, mask, images=images)
     cache: Cache = {}
-    parts = [model(ids[:, :10], None if mask is None else mask[:, :10], cache, images=images)]
-    parts += [model(ids[:, t : t + 1], None if mask is None else mask[:, : t + 1], cache) for t in range(10, 14)]
+    parts = [model(ids[:, :12], None if mask is None else mask[:, :12], cache, images=images)]
+    parts += [model(ids[:, t : t + 1], None if mask is None else mask[:, : t + 1], cache) for t in (12, 13)]
     numpy.testing.assert_allclose(mg.concat(parts, axis=1).numpy(), whole.numpy(), rtol=1e-11, atol=1e-11)
 
 
 def test_each_row_writes_what_it_writes_alone() -> None:
     model = small()
     ids, mask, images = (tensor(x) for x in example())
-    together = model.generate(ids, 8, temperature=0, mask=mask, images=images)
-    first = model.generate(ids[:1, 3:], 8, temperature=0, images=images[:1, ...])
-    second = model.generate(ids[1:, :], 8, temperature=0, images=images[1:, ...])
+    together = model.generate(ids, 3, temperature=0, mask=mask, images=images)
+    first = model.generate(ids[:1, 3:], 3, temperature=0, images=images[:1, ...])
+    second = model.generate(ids[1:, :], 3, temperature=0, images=images[1:, ...])
     assert together.tolist() == [ids[0, :3].tolist() + first[0, :].tolist(), second[0, :].tolist()]
 
 

@@ -1,5 +1,6 @@
 """ViT: equal to CLIP's vision encoder in `transformers`; patches, names and errors."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -7,7 +8,7 @@ import pytest
 from checks import tensor
 
 import minigrad as mg
-from attention.models import ViT
+from attention.models import ViT, load
 from attention.models.vit import patches_of
 
 SIZES: dict[str, Any] = {
@@ -58,7 +59,7 @@ def test_as_in_transformers(case: str, dtype: str) -> None:
 
 
 @pytest.mark.peers
-def test_a_whole_clip_is_loaded_as_it_is_published() -> None:
+def test_a_whole_clip_is_loaded_as_it_is_published(tmp_path: Path) -> None:
     import torch
     import transformers
     from reference import close, make_reference, precision
@@ -72,7 +73,9 @@ def test_a_whole_clip_is_loaded_as_it_is_published() -> None:
     with precision("float64"):
         expected = theirs.get_image_features(torch.asarray(images)).pooler_output
     close(ours(mg.asarray(images)), expected, "float64")
-    alone = ViT.from_config(config.to_dict(), dtype="float64")
+    theirs.float().save_pretrained(tmp_path)
+    close(load(tmp_path)(mg.asarray(images)), expected.float(), "float32")
+    alone = ViT.from_config(config.to_dict() | {"architectures": None}, dtype="float64")
     alone.load_state_dict(theirs.state_dict())
     assert alone(mg.asarray(images)).shape == (3, 16)
 
@@ -128,9 +131,11 @@ def test_errors_are_one_line() -> None:
         small()(mg.ones((1, 3, 8, 9)))
     with pytest.raises(ValueError, match=r"^ViT: expected images of shape \(B, 3, 8, 8\), got \(3, 8, 8\)$"):
         small()(mg.ones((3, 8, 8)))
-    with pytest.raises(ValueError, match=r"^ViT: expected hidden_act in .*, the config has 'relu'$"):
-        ViT.from_config(SIZES | {"hidden_act": "relu"})
+    with pytest.raises(ValueError, match=r"^ViT: expected hidden_act in .*, the config has 'mish'$"):
+        ViT.from_config(SIZES | {"hidden_act": "mish"})
     with pytest.raises(ValueError, match=r"^ViT: expected model_type in .*, the config has 'siglip_vision_model'$"):
         ViT.from_config(SIZES | {"model_type": "siglip_vision_model"})
     with pytest.raises(ValueError, match=r"^ViT: expected image_size to be a positive integer, got \[9, 9\]$"):
         ViT.from_config(SIZES | {"image_size": [9, 9]})
+    with pytest.raises(ValueError, match=r"^ViT: expected patches to be a positive integer, got 0$"):
+        ViT(image_size=3, patch_size=4)

@@ -26,6 +26,11 @@ def sound(bands: int = 5) -> Any:
     return numpy.random.default_rng(1).normal(size=(2, bands, 16))
 
 
+def own(values: Any) -> mg.Tensor:
+    """In the library under test, where ``mg.asarray`` of a NumPy array stays in NumPy."""
+    return mg.asarray(values.tolist())
+
+
 def tiny() -> Whisper:
     return Whisper(19, 16, 4, 2, d_ff=24, num_mels=5, source_length=8, max_length=12, dtype="float64")
 
@@ -99,8 +104,8 @@ def test_the_sound_s_positions_start_as_published() -> None:
 @pytest.mark.parametrize("padded", [False, True])
 def test_the_cache_equals_the_full_forward_pass(padded: bool) -> None:
     model = tiny()
-    ids, mask = mg.asarray(IDS), mg.asarray(MASK) if padded else None
-    memory = model.encode(mg.asarray(sound()))
+    ids, mask = own(IDS), own(MASK) if padded else None
+    memory = model.encode(own(sound()))
     whole = model.decode(ids, memory, None, mask)
     cache: Cache = {}
     for start, end in ((0, 3), (3, 4), (4, 7)):
@@ -111,16 +116,16 @@ def test_the_cache_equals_the_full_forward_pass(padded: bool) -> None:
 def test_generate_reads_a_prompt_and_suppresses_tokens() -> None:
     """As the argmax of the full forward pass, again and again, over the tokens that are allowed."""
     model = tiny()
-    features = mg.asarray(sound())
+    features = own(sound())
     prompt, eos, never, not_first = [1, 5, 6], 2, [3, 4], [2, 7]
-    written = model.generate(features, 9, prompt, eos, suppress=never, begin_suppress=not_first).tolist()
+    written = model.generate(features, 5, prompt, eos, suppress=never, begin_suppress=not_first).tolist()
     for i, row in enumerate(written):
         ids = list(prompt)
         for t, token in enumerate(row):
             if t and row[t - 1] == eos:
                 assert token == eos
                 continue
-            logits = model(features[i : i + 1, ...], mg.asarray([ids])).numpy()[0, -1]
+            logits = model(features[i : i + 1, ...], mg.asarray([ids])).numpy()[0, -1].copy()
             logits[never if t else [*never, *not_first]] = -numpy.inf
             assert token == int(logits.argmax())
             ids.append(token)
@@ -138,11 +143,11 @@ def test_generate_projects_the_sound_to_keys_and_values_once(monkeypatch: pytest
 
     monkeypatch.setattr(Linear, "__call__", counted)
     model = tiny()
-    tokens = model.generate(mg.asarray(sound()), 6, 1, -1)
-    assert tokens.shape == (2, 6)
+    tokens = model.generate(own(sound()), 4, 1, -1)
+    assert tokens.shape == (2, 4)
     for block in model.decoder:
         cross = block.cross_attention
-        assert [calls.count(layer) for layer in (cross.query, cross.key, cross.value)] == [6, 1, 1]
+        assert [calls.count(layer) for layer in (cross.query, cross.key, cross.value)] == [4, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -151,9 +156,9 @@ def test_generate_projects_the_sound_to_keys_and_values_once(monkeypatch: pytest
         (lambda m: m.encode(mg.ones((5, 16))), r"features of shape \(B, 5, frames\), got \(5, 16\)"),
         (lambda m: m.encode(mg.ones((2, 16, 5))), r"features of shape \(B, 5, frames\), got \(2, 16, 5\)"),
         (lambda m: m.encode(mg.ones((1, 5, 18), dtype="float64")), "9 positions is longer than max_length=8"),
-        (lambda m: m.encode(mg.asarray(sound()), mg.ones((2, 8), dtype="bool")), "Whisper: expected no source_mask"),
-        (lambda m: m.generate(mg.asarray(sound()), 11, [1, 5, 6], 2), "max_length between 1 and 10, got 11"),
-        (lambda m: m.generate(mg.asarray(sound()), 5, [], 2), "expected bos to be a token or several, got none"),
+        (lambda m: m.encode(own(sound()), mg.ones((2, 8), dtype="bool")), "Whisper: expected no source_mask"),
+        (lambda m: m.generate(own(sound()), 11, [1, 5, 6], 2), "max_length between 1 and 10, got 11"),
+        (lambda m: m.generate(own(sound()), 5, [], 2), "expected bos to be a token or several, got none"),
         (lambda m: Whisper(19, 15, 3), "expected an even d_model of 4 or more"),
         (lambda m: Whisper.from_config(SIZES | {"activation_function": "relu"}), "Whisper: expected activation_fun"),
         (lambda m: Whisper.from_config(SIZES | {"decoder_ffn_dim": 9}), r"expected decoder_ffn_dim in \[24\]"),

