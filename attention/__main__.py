@@ -110,7 +110,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_model(heatmap)
     heatmap.add_argument("--layer", type=_number(int, 0, 10**6), default=0, help="which one, from 0 on (0)")
     heatmap.add_argument("--head", type=_number(int, 0, 10**6), help="which one (all)")
-    heatmap.add_argument("--output", metavar="FILE", type=_path, required=True, help="where to draw (png, pdf, svg)")
+    heatmap.add_argument(
+        "--output",
+        metavar="FILE",
+        type=_path,
+        required=True,
+        help="where to draw (png, pdf, svg; html for a page of all layers and heads, which begins with those named)",
+    )
     heatmap.add_argument("text", type=_some_text, help="the text")
     heatmap.set_defaults(run=_heatmap)
     return parser
@@ -353,6 +359,13 @@ def _heatmap(options: argparse.Namespace) -> None:
     weights = layers[options.layer]
     if options.head is not None and options.head >= len(weights):
         raise ValueError(f"--head: expected 0 to {len(weights) - 1}, got {options.head}")
+    if options.output.suffix == ".html":
+        from .heatmap_page import heatmap_page
+
+        named = {f"layer {number}": each for number, each in enumerate(layers)}
+        title = f"{options.model}: {options.text}"
+        heatmap_page(named, tokens, tokens, title, options.output, layer=options.layer, head=options.head or 0)
+        return
     chosen = weights if options.head is None else weights[options.head]
     heatmap(chosen, tokens, tokens, f"layer {options.layer}", options.output)
 

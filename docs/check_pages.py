@@ -81,7 +81,8 @@ def check(browser: Browser, address: str, names: list[str], pictures: Path | Non
     problems: list[str] = []
     page.on("console", lambda message: found.append(f"console: {message.text}") if message.type == "error" else None)
     page.on("pageerror", lambda error: found.append(f"script: {error}"))
-    page.on("request", lambda r: None if r.url.startswith((address, "data:", "blob:")) else found.append(f"asks {r.url}"))
+    own = (address, "data:", "blob:")
+    page.on("request", lambda request: None if request.url.startswith(own) else found.append(f"asks {request.url}"))
     for name in names:
         page.set_viewport_size({"width": WIDTHS[0], "height": 900})
         page.goto(f"{address}/{name}", timeout=120_000)

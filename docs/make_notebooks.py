@@ -2,6 +2,8 @@
 
     python docs/make_notebooks.py              # write them, without results
     python docs/make_notebooks.py --check      # fail where they differ from the chapters, and run every one of them
+
+A notebook is committed without results; whoever opens it runs it.
 """
 
 import json

@@ -4,15 +4,18 @@ import doctest
 import importlib
 import pkgutil
 import re
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 from sybil import Sybil
-from sybil.parsers.markdown import PythonCodeBlockParser
+from sybil.evaluators.python import PythonEvaluator
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
 import attention
 import minigrad
+from attention.__main__ import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -41,13 +44,44 @@ def test_blocks_of_pages_run(page, monkeypatch, capsys, tmp_path):
     # A primitive of a page would keep alive all that the page has defined, graphs too.
     monkeypatch.setattr(minigrad.autodiff, "ALL", dict(minigrad.autodiff.ALL))
     monkeypatch.chdir(tmp_path)
-    document = Sybil(parsers=[PythonCodeBlockParser()]).parse(page)
+    run_blocks(page, PythonCodeBlockParser(), capsys)
+
+
+def run_blocks(page, parser, capsys):
+    document = Sybil(parsers=[parser]).parse(page)
+    expected = []
     for example in document.examples():
         example.evaluate()
+        # What a page says is printed, in a comment behind print(…), is printed.
+        expected += re.findall(r"^ *print\(.*\) +# (.*)$", example.parsed, re.MULTILINE)
     document.namespace.clear()  # the primitives of a page are registered for good, and hold what it computed
-    # What a page says is printed, in a comment behind print(…), is printed.
-    expected = re.findall(r"^ *print\(.*\) +# (.*)$", page.read_text(), re.MULTILINE)
     assert capsys.readouterr().out.splitlines() == expected
+
+
+# Blocks that need published weights, which not every machine has that runs these tests.
+WEIGHTS = 'python title="needs the published weights"'
+
+
+@NUMPY_ONLY
+@pytest.mark.models
+@pytest.mark.parametrize("page", [page for page in PAGES if WEIGHTS in page.read_text()], ids=lambda page: page.stem)
+def test_blocks_that_need_weights_run(page, monkeypatch, capsys, tmp_path):
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    monkeypatch.chdir(tmp_path)
+    run_blocks(page, CodeBlockParser(WEIGHTS, PythonEvaluator()), capsys)
+
+
+@NUMPY_ONLY
+@pytest.mark.models
+def test_commands_for_published_models_print_what_the_page_says(monkeypatch, capsys, tmp_path):
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "models.md").read_text().replace("\\\n", "")
+    commands = re.findall(r"^\$ python -m attention (.*)\n((?:(?!\$|```).*\n)*)", page, re.MULTILINE)
+    assert len(commands) == 5
+    for command, expected in commands:
+        assert main(shlex.split(command)) == 0
+        assert capsys.readouterr().out == expected
 
 
 @NUMPY_ONLY

@@ -1,7 +1,6 @@
 """The figures of chapters 1 to 3."""
 
 import math
-from typing import Any
 
 import numpy as np
 from matplotlib import pyplot as plt
@@ -33,7 +32,8 @@ def reverse_mode_graph() -> Figure:
         axis.text(x, y + height / 2, f"{value:.3f}".rstrip("0").rstrip("."), ha="center", va="center", color=BLUE)
         below = f"{gradients[name]:.3f}".rstrip("0").rstrip(".")
         axis.text(x, y - height / 2, below, ha="center", va="center", color=ORANGE)
-    arrows = [("a", "s", 0), ("a", "p", 0), ("b", "p", 0), ("p", "q", 0), ("s", "q", 0), ("q", "y", 0), ("b", "y", 0.18)]
+    arrows = [("a", "s", 0), ("a", "p", 0), ("b", "p", 0), ("p", "q", 0), ("s", "q", 0), ("q", "y", 0)]
+    arrows += [("b", "y", 0.18)]
     for start, end, bend in arrows:
         (x0, y0), (x1, y1) = boxes[start][:2], boxes[end][:2]
         axis.annotate(

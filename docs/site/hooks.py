@@ -98,7 +98,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
     def there(match: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join("docs", folder, match[2]))
-        if path.startswith("docs/") or path.startswith("..") or not (ROOT / path).exists():
+        if path.startswith(("docs/", "..")) or not (ROOT / path).exists():
             return match[0]
         target = "index.md" if path == "README.md" else source_page(path)
         return match[1] + posixpath.relpath(target, folder or ".") + (match[3] or "") + match[4]
@@ -151,7 +151,7 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">(?:\\\(|\\\[)(.*?)(?:\\\)|
 
 
 # sin x, not sinx: a thin space behind a function's name, unless a bracket follows, or an index belongs to it.
-NAME = re.compile(r"((?<!<msub>)(?<!<msup>)(?<!<munder>)<mi>(?:sin|cos|tanh|log|ln|exp|max|min)</mi>)(?=<m[a-z])(?!<mo)")
+NAME = re.compile(r"((?<!<msub>)(?<!<msup>)(?<!<munder>)<mi>(?:sin|cos|tanh|log|ln|exp)</mi>)(?=<m[a-z])(?!<mo)")
 LONG = 40  # signs of LaTeX: such a formula in a line can be wider than a phone
 
 
