@@ -48,7 +48,7 @@ test-all: test .venv/.installed-peers ## test, then on PyTorch and JAX too, and 
 	$(TEST) $(JAX) MINIGRAD_BACKEND=jax $(SUITE)
 
 test-models: .venv/.installed-peers .venv/.weights ## run real published models, and compare with the libraries that run them
-	$(TEST) MINIGRAD_BACKEND=numpy $(BIN)/python -m pytest -m models $(ARGS)
+	$(TEST) MINIGRAD_BACKEND=numpy $(PYTEST) -m models $(ARGS)
 
 docs: .venv/.installed-docs ## draw the figures and build the site into site/
 	$(BIN)/python docs/make_functions.py

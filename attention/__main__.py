@@ -271,7 +271,7 @@ def _converse(options: argparse.Namespace, choice: dict[str, Any]) -> None:
 
 def _lines() -> Iterator[str]:
     """What is typed, or comes through a pipe, line by line."""
-    while True:
+    while sys.stdin is not None:  # it is None where it is closed
         if sys.stdin.isatty():
             print("> ", end="", flush=True)
         line = sys.stdin.readline()
@@ -338,6 +338,8 @@ def _transcribe(options: argparse.Namespace) -> None:
         else:
             print(printable(heard.text), flush=True)
         if options.heatmap is not None and number == 0:
+            if not heard.tokens:
+                raise ValueError("--heatmap: nothing was heard that could be drawn")
             from .plot import sound_heatmap
 
             seconds = STATE * heard.weights.shape[1]

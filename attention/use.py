@@ -10,7 +10,10 @@ Each takes a model that `attention.models.load` made and the `attention.formats.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -18,10 +21,10 @@ import numpy
 
 import minigrad as mg
 from minigrad import Tensor
+from minigrad.backend import device_of, namespace_of
 
 from .audio import FRAMES, HOP, RATE, Word, log_mel, word_alignment
-from .files import one_line
-from .formats import Published, WeightsError
+from .formats import Published, WeightsError, refusing
 from .layers import attention_weights
 from .models import BERT, Whisper
 from .models.published import CausalModel
@@ -33,11 +36,13 @@ def chat_prompt(published: Published, messages: Sequence[dict[str, str]]) -> str
     """The text in which a chat model expects a conversation, with the beginning of its answer.
 
     ``messages`` have a "role" ("system", "user" or "assistant") and a "content". The text is made by the chat template
-    that comes with the model, in a sandbox, as the template is code from a stranger. Raises WeightsError, one line,
-    where there is none, or it fails.
+    that comes with the model, with what `transformers` offers to it. A template is code from a stranger: it runs in a
+    sandbox, where it can reach nothing but what it is given. It can still take its time, and memory. Raises
+    WeightsError, one line, where there is none, or it fails.
     """
-    from jinja2 import TemplateError
+    from jinja2.exceptions import SecurityError, TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.utils import Namespace
 
     if published.chat_template is None:
         raise WeightsError(f"{published.path}: no chat template: this model continues a text, it does not converse")
@@ -45,13 +50,36 @@ def chat_prompt(published: Published, messages: Sequence[dict[str, str]]) -> str
     def raise_exception(message: str) -> None:
         raise TemplateError(message)
 
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.globals["raise_exception"] = raise_exception
-    try:
-        template = environment.from_string(published.chat_template)
-        return template.render(messages=messages, add_generation_prompt=True, **published.special_tokens)
-    except Exception as error:  # whatever the template does
-        raise WeightsError(f"{published.path}: the chat template fails ({one_line(error)})") from None
+    class Names(Namespace):
+        """What a template may write to, but for the names that mean something to Python."""
+
+        def __setitem__(self, name: str, value: Any) -> None:
+            if str(name).startswith("_"):
+                raise SecurityError(f"no name for a template: {name!r:.80}")
+            super().__setitem__(name, value)
+
+    def namespace(*names: Any, **named: Any) -> Names:
+        made = Names()
+        for name, value in dict(*names, **named).items():
+            made[name] = value
+        return made
+
+    def to_json(value: Any, indent: int | None = None) -> str:
+        return json.dumps(value, ensure_ascii=False, indent=indent)
+
+    loops = "jinja2.ext.loopcontrols"  # break and continue
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loops])
+    environment.globals |= {
+        "namespace": namespace,
+        "raise_exception": raise_exception,
+        "strftime_now": datetime.now().strftime,
+    }
+    environment.filters["tojson"] = to_json  # Jinja's own is for HTML
+    # Where an answer begins and ends says nothing here; a comment takes away the same spaces as the tag.
+    template = re.sub(r"{%(-?)\s*(?:end)?generation\s*(-?)%}", r"{#\1 \2#}", published.chat_template)
+    given = {"messages": list(messages), "tools": None, "documents": None, "add_generation_prompt": True}
+    with refusing(published.path, "the chat template fails"):
+        return environment.from_string(template).render(published.special_tokens | given)
 
 
 def write(
@@ -71,12 +99,26 @@ def write(
     ``top_p`` of `CausalModel.stream`. With ``add_special_tokens`` the tokens that begin a text are put before the
     prompt, as its tokenizer says; a chat template has done that. Raises ValueError for a prompt without a token.
     """
-    ids = published.tokenizer.encode(prompt, add_special_tokens=add_special_tokens).ids
-    if not ids:
-        raise ValueError("expected a prompt of at least one token")
+    ids = _tokens(model, published, prompt, add_special_tokens)
     stream = model.stream(mg.asarray([ids], dtype="int64"), generator=mg.random.Generator(seed), **choice)
     new = (int(token[0, 0]) for token in islice(stream, length))
     return stream_text(published.tokenizer, new, end_tokens(published), stop)
+
+
+def _tokens(model: Any, published: Published, text: str, add_special_tokens: bool = True) -> list[int]:
+    """``text`` as the model reads it: at least one token, and none that it does not know."""
+    with refusing(published.path, "its tokenizer fails"):
+        ids: list[int] = published.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+    if not ids:
+        raise ValueError("expected a text of at least one token")
+    _expect_known(model, published, max(ids))
+    return ids
+
+
+def _expect_known(model: Any, published: Published, largest: int) -> None:
+    count = getattr(model, "text", model).tokens.weight.shape[0]
+    if largest >= count:
+        raise WeightsError(f"{published.path}: its tokenizer has the token {largest}, and the model {count} tokens")
 
 
 def end_tokens(published: Published) -> list[int]:
@@ -91,16 +133,19 @@ def stream_text(
     """The text of ``tokens``, piece by piece, up to a token in ``end`` or, without it, a text in ``stop``.
 
     A character that is made of several tokens comes when it is complete, and a text that may become one in ``stop``
-    when it has not.
+    when it has not. A character that is not complete in the end never comes.
     """
     from tokenizers.decoders import DecodeStream
 
     decoder = DecodeStream(skip_special_tokens=True)
     held = ""
+    late: list[int] = []  # tokens of which nothing has come yet
     for token in tokens:
         if token in end:
             break
-        held += decoder.step(tokenizer, token) or ""
+        new = decoder.step(tokenizer, token)
+        late = [*late, token] if new is None else []
+        held += new or ""
         found = [at for at in map(held.find, stop) if at >= 0]
         if found:
             yield held[: min(found)]
@@ -109,6 +154,7 @@ def stream_text(
         piece, held = held[: len(held) - waits], held[len(held) - waits :]
         if piece:
             yield piece
+    held += tokenizer.decode(late).rstrip("\N{REPLACEMENT CHARACTER}") if late else ""
     if held:
         yield held
 
@@ -119,12 +165,19 @@ def stream_text(
 def embed(model: BERT, published: Published, texts: Sequence[str]) -> Tensor:
     """The embeddings of ``texts``, (n, d_model), each of length 1; the product of two is the cosine of their angle.
 
-    A text that is longer than the model's context is cut. Raises ValueError for no text.
+    A text that is longer than the model's context is cut, before the token that ends it. Raises ValueError for no text.
     """
     if not texts:
         raise ValueError("embed: expected at least one text")
-    rows = [encoding.ids[: model.context_length] for encoding in published.tokenizer.encode_batch(list(texts))]
-    longest = max(map(len, rows))
+    tokenizer = published.tokenizer
+    with refusing(published.path, "its tokenizer fails"):
+        tokenizer.enable_truncation(model.context_length)
+        try:
+            rows = [encoding.ids for encoding in tokenizer.encode_batch(list(texts))]
+        finally:
+            tokenizer.no_truncation()
+    longest = max(1, *map(len, rows))
+    _expect_known(model, published, max(map(max, filter(None, rows)), default=0))
     ids = mg.asarray([row + [0] * (longest - len(row)) for row in rows], dtype="int64")
     mask = mg.asarray([[True] * len(row) + [False] * (longest - len(row)) for row in rows])
     with model.evaluating():
@@ -147,41 +200,62 @@ def transcribe(model: Whisper, published: Published, samples: Any) -> Iterator[H
     """What is said in ``samples``, of shape (n,), 16 000 in a second: for every 30 seconds of it.
 
     Each stretch is read for itself, the likeliest token each time; a word on the border of two may be lost. English
-    for a model that knows other languages too.
+    for a model that knows other languages too. Raises WeightsError, one line, where the checkpoint does not say how
+    its model begins and ends a text.
     """
-    window = FRAMES * HOP
-    for start in range(0, max(len(samples), 1), window):
-        heard = _transcribe(model, published, samples[start : start + window])
+    window, settings = FRAMES * HOP, _speech_settings(model, published)
+    for start in range(0, len(samples), window):
+        heard = _transcribe(model, published.tokenizer, samples[start : start + window], settings)
         shift = start / RATE
         yield heard._replace(words=[Word(text, a + shift, b + shift) for text, a, b in heard.words])
 
 
-def _transcribe(model: Whisper, published: Published, samples: Any) -> Heard:
-    generation, tokenizer = published.generation, published.tokenizer
-    prompt = [generation["decoder_start_token_id"]]
-    if generation.get("is_multilingual"):
-        prompt += [generation["lang_to_id"]["<|en|>"], generation["task_to_id"]["transcribe"]]
-    prompt.append(generation["no_timestamps_token_id"])
-    end = end_tokens(published)[0]
-    features = log_mel(mg.asarray(samples), n_mels=model.convolution_1.weight.shape[1])[None, ...]
-    written = model.generate(
-        features,
-        model.max_length - len(prompt) + 1,
-        prompt,
-        end,
-        suppress=generation.get("suppress_tokens", ()),
-        begin_suppress=generation.get("begin_suppress_tokens", ()),
-    )
+class _Speech(NamedTuple):
+    """What a checkpoint's settings say about writing down what is said."""
+
+    prompt: list[int]
+    end: int
+    suppress: list[int]
+    begin_suppress: list[int]
+    followers: list[tuple[int, int]]  # the layers and heads of the decoder that follow the sound
+
+
+def _speech_settings(model: Whisper, published: Published) -> _Speech:
+    settings = published.config | published.generation
+    with refusing(published.path, "its settings are not those of a model that hears"):
+        prompt = [settings["decoder_start_token_id"]]
+        if settings.get("is_multilingual"):
+            prompt += [settings["lang_to_id"]["<|en|>"], settings["task_to_id"]["transcribe"]]
+        prompt.append(settings["no_timestamps_token_id"])
+        ends = end_tokens(published)
+        suppress, begin_suppress = (settings.get(name) or [] for name in ("suppress_tokens", "begin_suppress_tokens"))
+        for token in (*prompt, ends[0], *suppress, *begin_suppress):
+            if not isinstance(token, int) or token >= model.tokens.weight.shape[0]:
+                raise ValueError(f"no token {token!r}")
+        followers = settings.get("alignment_heads") or _upper_half(model)
+        for layer, head in followers:
+            if not (0 <= layer < len(model.decoder) and 0 <= head < model.decoder[layer].attention.num_heads):
+                raise ValueError(f"no head {head} in layer {layer}")
+        return _Speech(prompt, ends[0], suppress, begin_suppress, followers)
+
+
+def _transcribe(model: Whisper, tokenizer: Any, samples: Any, settings: _Speech) -> Heard:
+    prompt, end, suppress, begin_suppress, followers = settings
+    weight = model.convolution_1.weight
+    heard = log_mel(mg.asarray(samples).numpy(), n_mels=weight.shape[1]).numpy()[None, ...]
+    features = mg.asarray(namespace_of(weight.data).asarray(heard, dtype=weight.dtype, device=device_of(weight.data)))
+    longest = model.max_length - len(prompt) + 1
+    written = model.generate(features, longest, prompt, end, suppress=suppress, begin_suppress=begin_suppress)
     tokens = written[0, :].tolist()
     states = -(-len(samples) // (2 * HOP))
-    followers = generation.get("alignment_heads") or _upper_half(model)
-    with model.evaluating(), attention_weights(model) as weights:
-        model(features, mg.asarray([[*prompt, *tokens[:-1]]]))
+    with model.evaluating():
+        memory = model.encode(features)
+        with attention_weights(model) as weights:  # of the decoder alone: the encoder's are 1500 × 1500
+            model.decode(mg.asarray([[*prompt, *tokens[:-1]]]), memory)
     heads = [weights[f"decoder.{layer}.cross_attention"][0][0, head, len(prompt) - 1 :, :] for layer, head in followers]
     aligned = mg.stack(heads)[..., :states].numpy()
-    ends = tokens[-1] == end
-    words = word_alignment(aligned, tokens, tokenizer.decode) if states and tokens != [end] else []
-    pieces = [tokenizer.decode([token]) for token in tokens[: -1 if ends else None]]
+    words = word_alignment(aligned, tokens, tokenizer.decode) if tokens != [end] else []
+    pieces = [tokenizer.decode([token]) for token in tokens[: -1 if tokens[-1] == end else None]]
     return Heard(tokenizer.decode(tokens).strip(), words, pieces, numpy.mean(aligned, axis=0)[: len(pieces)])
 
 
@@ -199,10 +273,8 @@ def weights_of(model: Any, published: Published, text: str) -> tuple[list[str], 
 
     For models that read one text, such as LLaMA, GPT and BERT.
     """
-    encoding = published.tokenizer.encode(text)
-    if not encoding.ids:
-        raise ValueError("expected a text of at least one token")
+    ids = _tokens(model, published, text)
     with model.evaluating(), attention_weights(model) as weights:
-        model(mg.asarray([encoding.ids], dtype="int64"))
-    pieces = [published.tokenizer.decode([i], skip_special_tokens=False) for i in encoding.ids]
-    return pieces, [calls[0][0, ...].numpy() for calls in weights.values()]
+        model(mg.asarray([ids], dtype="int64"))
+    pieces = [published.tokenizer.decode([i], skip_special_tokens=False) for i in ids]
+    return pieces, [calls[0][0, ...].numpy() for calls in weights.values() if calls]

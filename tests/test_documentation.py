@@ -76,7 +76,7 @@ def test_blocks_that_need_weights_run(page, monkeypatch, capsys, tmp_path):
 def test_commands_for_published_models_print_what_the_page_says(monkeypatch, capsys, tmp_path):
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "models.md").read_text()
+    page = (ROOT / "docs" / "models.md").read_text().replace("\\\n", "")
     commands = re.findall(r"^\$ python -m attention (.*)\n((?:(?!\$|```).*\n)*)", page, re.MULTILINE)
     assert len(commands) == 5
     for command, expected in commands:

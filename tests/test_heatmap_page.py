@@ -191,6 +191,12 @@ def test_the_example_of_the_documentation_is_small() -> None:
     for layer in found.data["layers"]:
         heads = numpy.asarray(layer["heads"]).reshape(len(layer["heads"]), len(found.data["rows"]), -1)
         numpy.testing.assert_allclose(heads.sum(axis=-1) / found.data["unit"], 1, atol=0.01)
+    # What chapter 12 says of it: a head that looks at the token before, and where more than half of the weight is.
+    n = len(found.data["rows"])
+    every = numpy.asarray([layer["heads"] for layer in found.data["layers"]]).reshape(6, 12, n, n) / found.data["unit"]
+    assert every[0, 2, 0, 0] > 0.99
+    assert numpy.diag(every[0, 2], -1).min() > 0.99
+    assert int((every[..., [0, -1]].sum(axis=-1).mean(axis=-1) > 0.5).sum()) == 34
     made = heatmap_page({"x": [[[1.0]]]}, "a", "a")  # with the script of today
     assert found.texts["script"] == Page(made).texts["script"]
     assert found.texts["style"] == Page(made).texts["style"]

@@ -123,21 +123,21 @@ def refusing(path: Path, what: str = "damaged") -> Iterator[None]:
     """A context in which whatever a library raises about the content of ``path`` becomes a WeightsError of one line."""
     try:
         yield
-    except WeightsError:
+    except (WeightsError, ModuleNotFoundError):  # a package that is missing is not the file's fault
         raise
     except OSError as error:
         raise WeightsError(f"{path}: {error.strerror or one_line(error)}") from None
     except Exception as error:  # a file that lies can make anything of a library: recursion and memory errors, too
-        raise WeightsError(f"{path}: {what} ({_reason(error)})") from None
+        raise WeightsError(f"{path}: {what} ({reason(error)})") from None
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # what a bug in Rust code becomes in Python
             raise
-        raise WeightsError(f"{path}: {what} ({_reason(error)})") from None
+        raise WeightsError(f"{path}: {what} ({reason(error)})") from None
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     """What ``error`` says, which may be text from a file: with nothing in it that a terminal would obey."""
-    text = "".join(c if c.isprintable() else f"U+{ord(c):04X}" for c in one_line(error))
+    text = "".join(c if c.isprintable() else f"U+{ord(c):04X}" for c in one_line(error, 500))
     return text or type(error).__name__
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import minigrad as mg
@@ -11,6 +13,8 @@ from minigrad.random import Generator
 
 from .. import functional as F
 from .module import Module, expect_positive, expect_width, parameter
+
+LARGEST_TABLE = 1 << 27  # numbers: a million positions of width 128
 
 
 class Embedding(Module):
@@ -168,6 +172,10 @@ def _angles(
     expect_positive(layer, max_length=max_length, width=d)
     if d % 2:
         raise ValueError(f"{layer}: expected an even width, as components go in pairs; got {d}")
+    if max_length * d > LARGEST_TABLE:
+        raise ValueError(f"{layer}: expected max_length · width up to {LARGEST_TABLE:,}, got {max_length:,} · {d:,}")
+    if not isinstance(base, Real) or not 0 < base < math.inf:
+        raise ValueError(f"{layer}: expected a base > 0, got {base!r}")
     theta = mg.pow(base, -mg.arange(0, d, 2, dtype="float64") / d)
     positions = mg.expand_dims(mg.arange(max_length, dtype="float64"), axis=-1)
     return positions * (theta if rescale is None else rescale(theta))

@@ -164,7 +164,7 @@ class BART(EncoderDecoderModel):
             max_length=config.get("max_position_embeddings", 1024),
             norm="pre" if kind == "mbart" else "post",
             activation=ACTIVATIONS[activation],
-            scaled=config.get("scale_embedding", False),
+            scaled=expect_setting(name, config, "scale_embedding", False, True),
             dtype=dtype,
             generator=generator,
         )

@@ -19,6 +19,7 @@ from minigrad import Tensor
 from minigrad.random import Generator
 
 from .. import functional as F
+from ..functional.dropout import check_probability
 from ..layers import Dropout, Embedding, EncoderBlock, LayerNorm, LearnedPositions, Linear
 from ..layers.module import expect_positive, parameter, without_padding
 from .published import ACTIVATIONS, PublishedModel, expect_setting
@@ -196,8 +197,10 @@ class BERT(PublishedModel):
             dtype=dtype,
             generator=generator,
         )
+        dropout = config.get("attention_probs_dropout_prob", 0.1)
+        check_probability(name, "attention_probs_dropout_prob", dropout)
         for block in model.blocks:
-            block.attention.dropout = config.get("attention_probs_dropout_prob", 0.1)
+            block.attention.dropout = dropout
         return model
 
     def _apart(self, state: Mapping[str, Any]) -> Mapping[str, Any]:

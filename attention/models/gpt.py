@@ -21,6 +21,7 @@ from minigrad import Tensor
 from minigrad.random import Generator
 
 from .. import functional as F
+from ..functional.dropout import check_probability
 from ..layers import Dropout, Embedding, EncoderBlock, LayerNorm, LearnedPositions, Linear, Module
 from ..layers.attention import Cache, newest, tokens_seen
 from ..layers.module import expect_positive, without_padding
@@ -159,21 +160,25 @@ class GPT(CausalModel):
             **_sizes(config, 1024),
             d_ff=config.get("n_inner"),
             activation=ACTIVATIONS[activation],
-            tied=config.get("tie_word_embeddings", True),
+            tied=expect_setting(name, config, "tie_word_embeddings", True, False),
             dtype=dtype,
             generator=generator,
         )._dropping(config)
+        scaled = expect_setting(name, config, "scale_attn_weights", True, False)
+        falling = expect_setting(name, config, "scale_attn_by_inverse_layer_idx", False, True)
         for i, block in enumerate(model.blocks):
-            d_head = config["n_embd"] // config["n_head"]
-            scale = 1 / math.sqrt(d_head) if config.get("scale_attn_weights", True) else 1.0
-            block.attention.scale = scale / (i + 1) if config.get("scale_attn_by_inverse_layer_idx") else scale
+            scale = 1 / math.sqrt(config["n_embd"] // config["n_head"]) if scaled else 1.0
+            block.attention.scale = scale / (i + 1) if falling else scale
         return model
 
     def _dropping(self, config: Mapping[str, Any]) -> Self:
         """Itself, with the published probabilities, of which there are three."""
-        self.dropout.p = config.get("embd_pdrop", 0.1)
+        outer, inner = (config.get(name, 0.1) for name in ("embd_pdrop", "attn_pdrop"))
+        check_probability(type(self).__name__, "embd_pdrop", outer)
+        check_probability(type(self).__name__, "attn_pdrop", inner)
+        self.dropout.p = outer
         for block in self.blocks:
-            block.attention.dropout = config.get("attn_pdrop", 0.1)
+            block.attention.dropout = inner
         return self
 
     def _apart(self, state: Mapping[str, Any]) -> Mapping[str, Any]:

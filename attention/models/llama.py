@@ -161,7 +161,7 @@ class LLaMA(CausalModel):
             rope_base=rope.get("rope_theta") or config.get("rope_theta", 10000.0),
             rope_rescale=_rescale(name, rope),
             eps=config.get("rms_norm_eps", 1e-6),
-            tied=config.get("tie_word_embeddings", False),
+            tied=expect_setting(name, config, "tie_word_embeddings", False, True),
             window=config.get("sliding_window"),
             dtype=dtype,
             generator=generator,
@@ -179,10 +179,15 @@ def _rescale(name: str, rope: Mapping[str, Any]) -> Callable[[Tensor], Tensor] |
     expect_setting(name, {"rope_type": kind or "default"}, "rope_type", "default", "linear", "llama3")
     if kind in (None, "default"):
         return None
-    factor = rope["factor"]
+    more = ("low_freq_factor", "high_freq_factor", "original_max_position_embeddings") if kind == "llama3" else ()
+    numbers = [rope[setting] for setting in ("factor", *more)]
+    if not all(isinstance(number, int | float) and number > 0 for number in numbers):
+        raise ValueError(f"{name}: expected numbers > 0 that say how positions are rescaled, got {numbers}")
     if kind == "linear":
-        return lambda theta: theta / factor
-    low, high, old = rope["low_freq_factor"], rope["high_freq_factor"], rope["original_max_position_embeddings"]
+        return lambda theta: theta / numbers[0]
+    factor, low, high, old = numbers
+    if low >= high:
+        raise ValueError(f"{name}: expected low_freq_factor < high_freq_factor, got {low} and {high}")
 
     def llama3(theta: Tensor) -> Tensor:
         turns = old * theta / (2 * math.pi)

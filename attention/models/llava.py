@@ -92,6 +92,8 @@ class LLaVA(CausalModel):
         states = len(vision.blocks) + 1
         if not layers or not all(-states <= layer < states for layer in layers):
             raise ValueError(f"LLaVA: expected layers between {-states} and {states - 1}, got {list(layers)}")
+        if not isinstance(image_token, int) or not 0 <= image_token < text.tokens.weight.shape[0]:
+            raise ValueError(f"LLaVA: expected image_token to be one of the vocabulary, got {image_token!r}")
         self.vision, self.text = vision, text
         self.context_length = text.context_length
         self.image_token = image_token
@@ -159,7 +161,7 @@ class LLaVA(CausalModel):
         expect_setting(name, config, "projector_hidden_act", "gelu")
         taken = expect_setting(name, config, "vision_feature_select_strategy", "default", "full")
         layers = config.get("vision_feature_layer", -2)
-        tied = config.get("tie_word_embeddings", False) or text.get("tie_word_embeddings", False)
+        tied = any(expect_setting(name, one, "tie_word_embeddings", False, True) for one in (config, text))
         text = {**LLAMA_7B, **text, "tie_word_embeddings": tied}
         return cls(
             ViT.from_config({**vision, "architectures": None}, dtype, generator),  # its projection is not used
@@ -167,7 +169,7 @@ class LLaVA(CausalModel):
             image_token=config.get("image_token_index", 32000),
             layers=[layers] if isinstance(layers, int) else layers,
             class_token=taken == "full",
-            bias=config.get("multimodal_projector_bias", True),
+            bias=expect_setting(name, config, "multimodal_projector_bias", True, False),
             dtype=dtype,
             generator=generator,
         )

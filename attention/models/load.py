@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..formats import Published, WeightsError, open_published
+from minigrad import Tensor
+
+from ..formats import Published, WeightsError, open_published, reason
 from ..layers import ShapesOnly
 from .bart import BART
 from .bert import BERT
@@ -73,14 +77,43 @@ def load(source: str | os.PathLike[str] | Published, dtype: Any = "float32") -> 
     have, a setting that ours lacks, and tensors that are missing, too many or misshapen.
     """
     published = source if isinstance(source, Published) else open_published(find(source))
-    kind = published.config.get("model_type")
-    if kind not in MODELS:
-        raise WeightsError(f"{published.path}: a model of the kind {kind!r:.40}; we have {', '.join(MODELS)}")
+    path, kind = published.path, published.config.get("model_type")
+    if not isinstance(kind, str) or kind not in MODELS:
+        raise WeightsError(f"{path}: a model of the kind {kind!r:.40}; we have {', '.join(MODELS)}")
+    empty = _NoLargerThan(published.tensors)
     try:
-        model = MODELS[kind].from_config(published.config, dtype, ShapesOnly())
+        model = MODELS[kind].from_config(published.config, dtype, empty)
         model.load_state_dict(published.tensors, assign=True)
     except KeyError as error:
-        raise WeightsError(f"{published.path}: the config of a {kind} has no {error}") from None
-    except (TypeError, ValueError) as error:
-        raise WeightsError(f"{published.path}: {error}") from None
+        raise WeightsError(f"{path}: the config of a {kind} has no {reason(error)}") from None
+    except ValueError as error:
+        raise WeightsError(f"{path}: {reason(error)}") from None
+    except Exception as error:  # a config that lies can make anything of a model
+        raise WeightsError(f"{path}: the config describes no {kind} ({reason(error)})") from None
+    for _, module in model.named_modules():
+        if getattr(module, "generator", None) is empty:
+            module.generator = None  # type: ignore[attr-defined]  # dropout, where the model is trained, draws from it
     return model.eval()
+
+
+class _NoLargerThan(ShapesOnly):
+    """Ends the making of a model that is much larger than what is in its file, before it takes time or memory.
+
+    Four times as large may be made: GPT draws most of its numbers twice, and of a file with some tensors missing it is
+    better to hear which. Each drawing counts as a thousand numbers, so that layers are not made without end.
+    """
+
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
+        super().__init__()
+        shapes = getattr(tensors, "shapes", None) or {name: value.shape for name, value in tensors.items()}
+        self._count = sum(map(math.prod, shapes.values()))
+        self._left = 4 * (self._count + 1000 * len(shapes))
+
+    def uniform(
+        self, shape: Any, low: float = 0.0, high: float = 1.0, *, dtype: Any = None, device: Any = None
+    ) -> Tensor:
+        """Zeros of ``shape`` that take no memory; ValueError where that is too many."""
+        self._left -= math.prod(shape) + 1000
+        if self._left < 0:
+            raise ValueError(f"the config describes a model much larger than the {self._count:,} numbers in the file")
+        return super().uniform(shape, low, high, dtype=dtype, device=device)

@@ -211,6 +211,6 @@ class Transformer(EncoderDecoderModel):
             num_decoder_layers=config["decoder_layers"],
             activation=ACTIVATIONS[activation],
             shared=True,
-            scaled=config.get("scale_embedding", False),
+            scaled=expect_setting(name, config, "scale_embedding", False, True),
             halves=True,
         )

@@ -108,7 +108,8 @@ def attention_graph() -> Figure:
     figure = _figure(8.5, 3.2)
     axis = _canvas(figure, 14.2, 5.2)
     names = {"Q": (1.2, 4.6), "K": (1.2, 2.6), "V": (1.2, 0.6), "S": (5.9, 3.6), "P": (9.2, 3.6), "O": (12.9, 2.1)}
-    shapes = {"Q": "(L, E)", "K": "(S, E)", "V": "(S, $E_v$)", "S": "(L, S)", "P": "(L, S)", "O": "(L, $E_v$)"}
+    shapes = {"Q": "(T, $d_k$)", "K": "($T_s$, $d_k$)", "V": "($T_s$, $d_v$)", "O": "(T, $d_v$)"}
+    shapes |= dict.fromkeys("SP", "(T, $T_s$)")
     for name, (x, y) in names.items():
         _box(axis, x, y, f"{name}  {shapes[name]}", BLUE if name in "QKV" else GREEN if name == "O" else ORANGE, 2.0)
     for a, b, (x, y), text in [

@@ -12,6 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import minigrad as mg
+from attention import use
 from attention.audio import log_mel, read_wav, word_alignment
 from attention.formats import Published, ctranslate2
 from attention.layers import ShapesOnly, attention_weights
@@ -208,3 +209,24 @@ def test_words_are_where_ctranslate2_finds_them(
     starts = columns[numpy.searchsorted(rows, numpy.arange(len(said)))] * 0.02
     of_words = [starts[i] for i, token in enumerate(said) if published.tokenizer.decode([token]).startswith(" ")]
     assert_array_equal([word.start for word in words], numpy.round(of_words, 2))
+
+
+def test_what_is_transcribed_is_what_ctranslate2_hears_and_where(
+    published: Published, reference: tuple[list[int], Any], our_model: Whisper, features: Any, prompt: list[int]
+) -> None:
+    """Through `attention.use`, as the command line does it."""
+    from ctranslate2 import StorageView
+
+    said, model = reference
+    samples, _ = read_wav(SENTENCE)
+    (heard,) = use.transcribe(our_model, published, samples)
+    assert heard.text == SAID.strip()
+    assert heard.tokens == [published.tokenizer.decode([token]) for token in said]
+    frames = len(samples) // 160
+    result = model.align(StorageView.from_array(features), prompt[:1], [said], frames, median_filter_width=7)[0]
+    rows, columns = numpy.asarray(result.alignments).T
+    starts = columns[numpy.searchsorted(rows, numpy.arange(len(said)))] * 0.02
+    words = [i for i, token in enumerate(said) if published.tokenizer.decode([token]).startswith(" ")]
+    assert [word.text for word in heard.words] == SAID.split()
+    assert_array_equal([word.start for word in heard.words], numpy.round(starts[words], 2))
+    assert heard.weights.shape == (len(said), -(-len(samples) // 320))
