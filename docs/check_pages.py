@@ -3,8 +3,8 @@
     python docs/check_pages.py [SITE] [--pictures FOLDER] [PAGE …]
 
 A page fails if the console shows an error, if the page asks for anything from another server, if it can be scrolled
-sideways, if a formula was left as it is written, or if a picture does not load. Needs Chromium, and says so where there
-is none.
+sideways, if a formula was left as it is written, or if a picture does not load. The search has to find something. Needs
+Chromium, and says so where there is none.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def served(site: Path) -> Iterator[str]:
 
 
 def check(browser: Browser, address: str, names: list[str], pictures: Path | None) -> list[str]:
-    """The problems of the pages."""
+    """The problems of the pages, and of the search."""
     page = browser.new_page()
     found: list[str] = []
     problems: list[str] = []
@@ -83,6 +83,13 @@ def check(browser: Browser, address: str, names: list[str], pictures: Path | Non
     page.on("pageerror", lambda error: found.append(f"script: {error}"))
     own = (address, "data:", "blob:")
     page.on("request", lambda request: None if request.url.startswith(own) else found.append(f"asks {request.url}"))
+    page.goto(f"{address}/index.html", timeout=120_000)
+    page.locator("input[name=query]").fill("softmax")
+    if "softmax" not in page.locator(".md-search-result__list article").first.inner_text(timeout=60_000).lower():
+        problems.append("index.html: a search for softmax does not find it")
+    # From here on with an index of one entry: that each page reads all of it takes longer than all the rest.
+    index = page.request.get(f"{address}/search/search_index.json").json()
+    page.route("**/search_index.json", lambda route: route.fulfill(json=index | {"docs": index["docs"][:1]}))
     for name in names:
         page.set_viewport_size({"width": WIDTHS[0], "height": 900})
         page.goto(f"{address}/{name}", timeout=120_000)

@@ -107,17 +107,17 @@ def attention_graph() -> Figure:
     """Q, K and V, what is computed from them, and what goes back along each arrow."""
     figure = _figure(8.5, 3.2)
     axis = _canvas(figure, 14.2, 5.2)
-    names = {"Q": (1.2, 4.6), "K": (1.2, 2.6), "V": (1.2, 0.6), "S": (5.9, 3.6), "P": (9.2, 3.6), "O": (12.9, 2.1)}
-    shapes = {"Q": "(T, $d_k$)", "K": "($T_s$, $d_k$)", "V": "($T_s$, $d_v$)", "O": "(T, $d_v$)"}
-    shapes |= dict.fromkeys("SP", "(T, $T_s$)")
+    names = {"Q": (1.2, 4.6), "K": (1.2, 2.6), "V": (1.2, 0.6), "S": (5.9, 3.6), "A": (9.2, 3.6), "Y": (12.9, 2.1)}
+    shapes = {"Q": "(T, $d_k$)", "K": "($T_s$, $d_k$)", "V": "($T_s$, $d_v$)", "Y": "(T, $d_v$)"}
+    shapes |= dict.fromkeys("SA", "(T, $T_s$)")
     for name, (x, y) in names.items():
-        _box(axis, x, y, f"{name}  {shapes[name]}", BLUE if name in "QKV" else GREEN if name == "O" else ORANGE, 2.0)
+        _box(axis, x, y, f"{name}  {shapes[name]}", BLUE if name in "QKV" else GREEN if name == "Y" else ORANGE, 2.0)
     for a, b, (x, y), text in [
         ("Q", "S", (3.6, 4.55), "dQ = c dS K"),
         ("K", "S", (3.6, 2.45), "dK = c d$S^T$ Q"),
-        ("S", "P", (7.55, 4.25), "dS = P ∘ (dP − D)"),
-        ("P", "O", (11.9, 3.35), "dP = dO $V^T$"),
-        ("V", "O", (7.2, 0.75), "dV = $P^T$ dO"),
+        ("S", "A", (7.55, 4.25), "dS = A ∘ (dA − D)"),
+        ("A", "Y", (11.9, 3.35), "dA = dY $V^T$"),
+        ("V", "Y", (7.2, 0.75), "dV = $A^T$ dY"),
     ]:
         (x1, y1), (x2, y2) = names[a], names[b]
         _arrow(axis, (x1 + 1.05, y1), (x2 - 1.05, y2))
@@ -142,7 +142,7 @@ def softmax_saturation() -> Figure:
             found["largest"][scaled].append(float(np.mean(y.max(axis=-1))))
             found["entropy"][scaled].append(float(np.mean(entropy)))
             found["back"][scaled].append(float(np.median(np.linalg.norm(jacobian, axis=(1, 2)))))
-    titles = ["largest weight (mean)", "entropy, in nats (mean)", "size of ∂P/∂S (median)"]
+    titles = ["largest weight (mean)", "entropy, in nats (mean)", "size of ∂A/∂S (median)"]
     for axis, (name, by_scale), title in zip(figure.subplots(1, 3), found.items(), titles, strict=True):
         axis.plot(widths, by_scale[True], color=BLUE, marker="o", ms=4, label="$QK^T/\\sqrt{d_k}$")
         axis.plot(widths, by_scale[False], color=ORANGE, marker="s", ms=4, ls="--", label="$QK^T$")
@@ -168,8 +168,8 @@ def attention_masks() -> Figure:
         "row 2 may see nothing": np.logical_and(j <= i, i != 2),
     }
     for axis, (title, mask) in zip(figure.subplots(1, 4), masks.items(), strict=True):
-        _, P = F.scaled_dot_product_attention(Q, K, K, mg.asarray(mask), return_weights=True)
-        _heat(axis, P.numpy(), range(5), range(5), title, numbers=False)
+        _, A = F.scaled_dot_product_attention(Q, K, K, mg.asarray(mask), return_weights=True)
+        _heat(axis, A.numpy(), range(5), range(5), title, numbers=False)
         axis.set_xlabel("key", fontsize=9, color=GREY)
         for a, b in zip(*np.nonzero(~mask), strict=True):
             axis.plot(b, a, marker="x", color=ORANGE, ms=5)
@@ -193,13 +193,13 @@ def _wiring(sources: list[tuple[str, str]], output: str) -> Figure:
     for name, y in heights.items():
         _box(axis, 5.1, y, f"$W_{name}$", GREY, 1.1)
         _arrow(axis, (starts[name][0] + 1.2, starts[name][1]), (4.5, y))
-    _box(axis, 8.9, 3.4, "$P$ = softmax($QK^T$/√$d_h$)", ORANGE, 3.6)
+    _box(axis, 8.9, 3.4, "$A$ = softmax($QK^T$/√$d_h$)", ORANGE, 3.6)
     _box(axis, 12.7, 2.0, output, GREEN, 2.6, 1.0)
     for name, (x1, y1), (x2, y2), dy in [
         ("Q", (5.7, 4.3), (7.05, 3.6), 0.25),
         ("K", (5.7, 2.5), (7.05, 3.2), -0.5),
         ("V", (5.7, 0.7), (11.35, 1.8), -0.4),
-        ("P", (10.75, 3.4), (11.6, 2.55), 0.15),
+        ("A", (10.75, 3.4), (11.6, 2.55), 0.15),
     ]:
         _arrow(axis, (x1, y1), (x2, y2))
         axis.text((x1 + x2) / 2 + 0.1, (y1 + y2) / 2 + dy, f"${name}$", fontsize=10, color=GREY)
@@ -208,7 +208,7 @@ def _wiring(sources: list[tuple[str, str]], output: str) -> Figure:
 
 def self_attention_wiring() -> Figure:
     """Queries, keys and values from one sequence."""
-    return _wiring([("tokens  $X$\n$(T, d)$", BLUE)], "$Y = PV$\n$(T, d_h)$")
+    return _wiring([("tokens  $X$\n$(T, d)$", BLUE)], "$Y = AV$\n$(T, d_h)$")
 
 
 def tied_projections() -> Figure:
@@ -251,7 +251,7 @@ def tied_projections() -> Figure:
 
 def cross_attention_wiring() -> Figure:
     """Queries from the target, keys and values from the source."""
-    return _wiring([("target  $X$\n$(T, d)$", BLUE), ("source  $Z$\n$(T_s, d_s)$", PURPLE)], "$Y = PV$\n$(T, d_h)$")
+    return _wiring([("target  $X$\n$(T, d)$", BLUE), ("source  $Z$\n$(T_s, d_s)$", PURPLE)], "$Y = AV$\n$(T, d_h)$")
 
 
 def small_translator() -> Figure:

@@ -312,7 +312,7 @@ def tiles() -> Figure:
     axis.add_patch(Rectangle((2.05, 5.05), 0.9, 0.9, color=ORANGE, linewidth=0))
     axis.add_patch(Rectangle((-1.2, 5.05), 0.9, 0.9, color=ORANGE, linewidth=0))
     axis.add_patch(Rectangle((2.05, -1.2), 0.9, 0.9, color=ORANGE, linewidth=0))
-    axis.text(-1.4, 5.5, "rows I of\nQ, dO, lse, D\nand of dQ, O", ha="right", va="center", color=GREY, fontsize=9)
+    axis.text(-1.4, 5.5, "rows I of\nQ, dY, lse, D\nand of dQ, Y", ha="right", va="center", color=GREY, fontsize=9)
     axis.text(3.15, -0.75, "columns J: rows of K, V and of dK, dV", va="center", color=GREY, fontsize=9)
     axis.text(6.0, 2.0, "not computed", ha="center", va="center", color=GREY, fontsize=9)
     for x0, y0, x1, y1 in ((-0.25, 5.5, 2.0, 5.5), (2.5, -0.25, 2.5, 5.0)):

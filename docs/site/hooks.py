@@ -156,14 +156,15 @@ LONG = 40  # signs of LaTeX: such a formula in a line can be wider than a phone
 
 
 def on_page_content(content: str, page: Page, **_: Any) -> str:
-    """Turn the formulas that pymdownx.arithmatex found into MathML."""
+    """Turn the formulas that pymdownx.arithmatex found into MathML, and let the long messages of errors.md wrap."""
 
     def drawn(match: re.Match[str]) -> str:
         formula, display = html.unescape(match[2]).strip(), match[1] == "div"
         kind = "formula" if display or len(formula) < LONG else "formula long"
         return f'<{match[1]} class="{kind}">{mathml(formula, display, page)}</{match[1]}>'
 
-    return FORMULA.sub(drawn, content)
+    content = FORMULA.sub(drawn, content)
+    return f'<div class="wrapped">{content}</div>' if page.file.src_uri == "errors.md" else content
 
 
 def mathml(formula: str, display: bool, page: Page) -> str:
