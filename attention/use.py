@@ -116,7 +116,8 @@ def _tokens(model: Any, published: Published, text: str, add_special_tokens: boo
 
 
 def _expect_known(model: Any, published: Published, largest: int) -> None:
-    count = getattr(model, "text", model).tokens.weight.shape[0]
+    more = getattr(model, "more_tokens", None)
+    count = getattr(model, "text", model).tokens.weight.shape[0] + (0 if more is None else more.weight.shape[0])
     if largest >= count:
         raise WeightsError(f"{published.path}: its tokenizer has the token {largest}, and the model {count} tokens")
 

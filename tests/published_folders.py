@@ -24,12 +24,21 @@ VISION: dict[str, Any] = {
     "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 8,
     "patch_size": 4, "num_channels": 3,
 }  # fmt: skip
+T5: dict[str, Any] = {"vocab_size": 340, "d_model": 16, "num_heads": 4, "num_layers": 2, "d_ff": 24, "d_kv": 4}
 GPT: dict[str, Any] = {"vocab_size": 340, "n_embd": 16, "n_head": 4, "n_layer": 2, "n_positions": 64}
 CONFIGS: dict[str, dict[str, Any]] = {
     "bart": {**HALVES, "max_position_embeddings": 32},
     "bert": {**TEXT, "type_vocab_size": 2},
+    "clip": {"vision_config": VISION, "projection_dim": 8, "architectures": ["CLIPModel"]},
     "clip_vision_model": VISION,
     "gpt2": GPT,
+    "idefics": {
+        **TEXT, "additional_vocab_size": 2, "cross_layer_interval": 2, "use_resampler": True,
+        "vision_config": {"embed_dim": 12, **{k: v for k, v in VISION.items() if k != "hidden_size"}},
+        "perceiver_config": {
+            "resampler_n_latents": 3, "resampler_depth": 1, "resampler_n_heads": 2, "resampler_head_dim": 4,
+        },
+    },
     "llama": {**TEXT, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 500.0},
     "llava": {
         "text_config": {**TEXT, "model_type": "llama", "num_key_value_heads": 2},
@@ -38,7 +47,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "marian": {**HALVES, "max_position_embeddings": 32, "activation_function": "swish", "scale_embedding": True},
     "mistral": {**TEXT, "num_key_value_heads": 2, "sliding_window": 5},
+    "mt5": {**T5, "feed_forward_proj": "gated-gelu"},
     "openai-gpt": GPT,
+    "t5": T5,
     "whisper": {**HALVES, "num_mel_bins": 80, "max_source_positions": 1500, "max_target_positions": 12},
 }  # fmt: skip
 
@@ -91,11 +102,11 @@ def run(model: Any, kind: str) -> numpy.ndarray:
     """What the model makes of an input."""
     rng = numpy.random.default_rng(1)
     ids = mg.asarray(rng.integers(0, 339, (2, 6)).tolist())
-    if kind == "clip_vision_model":
+    if kind in ("clip", "clip_vision_model"):
         out = model(mg.asarray(rng.normal(size=(2, 3, 8, 8)).tolist(), dtype="float32"))
     elif kind == "whisper":
         out = model(mg.asarray(rng.normal(size=(2, 80, 20)).tolist(), dtype="float32"), ids)
-    elif kind in ("bart", "marian"):
+    elif kind in ("bart", "marian", "mt5", "t5"):
         out = model(ids, ids)
     else:
         out = model(ids)

@@ -322,7 +322,7 @@ class Flamingo(CausalModel):
         }  # fmt: skip
         made = ViT.from_config(vision, dtype, generator)
         resampler = None
-        if config.get("use_resampler", False):
+        if expect_setting(name, config, "use_resampler", False, True):
             perceiver = config.get("perceiver_config") or {}
             resampler = PerceiverResampler(
                 made.class_token.shape[0],
@@ -330,7 +330,7 @@ class Flamingo(CausalModel):
                 num_layers=perceiver.get("resampler_depth", 6),
                 num_heads=perceiver.get("resampler_n_heads", 16),
                 d_head=perceiver.get("resampler_head_dim", 96),
-                qk_norm=perceiver.get("qk_layer_norms_perceiver", False),
+                qk_norm=expect_setting(name, perceiver, "qk_layer_norms_perceiver", False, True),
                 dtype=dtype,
                 generator=generator,
             )
@@ -343,7 +343,7 @@ class Flamingo(CausalModel):
             resampler=resampler,
             more_tokens=config.get("additional_vocab_size", 0),
             eps=config.get("rms_norm_eps", 1e-6),
-            qk_norm=config.get("qk_layer_norms", False),
+            qk_norm=expect_setting(name, config, "qk_layer_norms", False, True),
             vectors=kind == "vector",
             alpha={"zeros": mg.zeros, "ones": mg.ones}.get(start, random),
             dtype=dtype,
@@ -355,7 +355,8 @@ class Flamingo(CausalModel):
             "freeze_lm_head": [model.text.output or model.text.tokens],
         }
         for setting, modules in frozen.items():
-            if config.get(setting, setting != "freeze_lm_head"):
+            usual = setting != "freeze_lm_head"
+            if expect_setting(name, config, setting, usual, not usual):
                 for p in [p for module in modules for p in module.parameters()]:
                     p.requires_grad = False
         return model

@@ -161,7 +161,7 @@ class LLaVA(CausalModel):
         expect_setting(name, config, "projector_hidden_act", "gelu")
         taken = expect_setting(name, config, "vision_feature_select_strategy", "default", "full")
         layers = config.get("vision_feature_layer", -2)
-        tied = any(expect_setting(name, one, "tie_word_embeddings", False, True) for one in (config, text))
+        tied = True in [expect_setting(name, one, "tie_word_embeddings", False, True) for one in (config, text)]
         text = {**LLAMA_7B, **text, "tie_word_embeddings": tied}
         return cls(
             ViT.from_config({**vision, "architectures": None}, dtype, generator),  # its projection is not used

@@ -245,7 +245,9 @@ class T5(EncoderDecoderModel):
         feed_forward = expect_setting(name, config, "feed_forward_proj", "relu", "gated-gelu", "gated-silu")
         gated, _, activation = feed_forward.rpartition("-")
         # T5 1.1 and mT5 have two matrices. Settings that were written anew may call them tied, but not scaled.
-        tied = config.get("tie_word_embeddings", True) and config.get("scale_decoder_outputs", True) and kind == "t5"
+        one = expect_setting(name, config, "tie_word_embeddings", True, False)
+        scaled = expect_setting(name, config, "scale_decoder_outputs", True, False)
+        tied = one and scaled and kind == "t5"
         return cls(
             config["vocab_size"],
             d_model=config["d_model"],

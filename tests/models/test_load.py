@@ -62,7 +62,7 @@ def test_a_model_is_loaded_as_it_was_saved(made: dict[str, Path], kind: str) -> 
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("clip", "idefics")])
 def test_what_transformers_saves_is_loaded_and_computes_the_same(kind: str, tmp_path: Path) -> None:
     """Its ``save_pretrained`` leaves out what is tied, and settings that are the usual ones."""
     import torch
@@ -73,9 +73,11 @@ def test_what_transformers_saves_is_loaded_and_computes_the_same(kind: str, tmp_
         "bart": "BartForConditionalGeneration", "bert": "BertModel", "clip_vision_model": "CLIPVisionModel",
         "gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "llava": "LlavaForConditionalGeneration",
         "marian": "MarianMTModel", "mistral": "MistralForCausalLM", "openai-gpt": "OpenAIGPTLMHeadModel",
+        "mt5": "MT5ForConditionalGeneration", "t5": "T5ForConditionalGeneration",
         "whisper": "WhisperForConditionalGeneration",
     }  # fmt: skip
-    config = transformers.AutoConfig.for_model(kind, **folders.CONFIGS[kind], pad_token_id=0, tie_word_embeddings=True)
+    more = {"pad_token_id": 0, "tie_word_embeddings": kind != "mt5"}
+    config = transformers.AutoConfig.for_model(kind, **folders.CONFIGS[kind], **more)
     torch.manual_seed(0)
     theirs = getattr(transformers, heads[kind])(config).eval()
     for parameter in theirs.parameters():
@@ -88,7 +90,7 @@ def test_what_transformers_saves_is_loaded_and_computes_the_same(kind: str, tmp_
     ids, images = rng.integers(1, 339, (2, 6)), rng.normal(size=(2, 3, 8, 8)).astype("float32")
     sound = rng.normal(size=(2, 80, 3000)).astype("float32")  # transformers insists on this length
     first = {"clip_vision_model": images, "whisper": sound}.get(kind, ids)
-    inputs = [first, ids] if kind in ("bart", "marian", "whisper") else [first]
+    inputs = [first, ids] if kind in ("bart", "marian", "mt5", "t5", "whisper") else [first]
     names = ["pixel_values" if first is images else "input_features" if first is sound else "input_ids"]
     with torch.no_grad():
         names += ["decoder_input_ids"] * (len(inputs) - 1)
@@ -286,9 +288,11 @@ MORE = {
     "gpt2": ("n_inner", "resid_pdrop", "embd_pdrop", "attn_pdrop", "tie_word_embeddings", "scale_attn_weights"),
     "llama": ("head_dim", "tie_word_embeddings", "rope_scaling", "sliding_window"),
     "llava": ("vision_feature_layer", "multimodal_projector_bias", "tie_word_embeddings"),
+    "idefics": ("dropout", "use_resampler", "qk_layer_norms", "freeze_lm_head", "freeze_text_layers", "alpha_type"),
     "marian": ("dropout", "decoder_vocab_size"),
     "mistral": ("head_dim", "rope_theta", "rms_norm_eps"),
     "openai-gpt": ("resid_pdrop", "attn_pdrop", "afn"),
+    "t5": ("feed_forward_proj", "tie_word_embeddings", "scale_decoder_outputs", "relative_attention_num_buckets"),
     "whisper": ("scale_embedding", "activation_function"),
 }
 """Settings that may be missing."""
