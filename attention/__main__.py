@@ -330,20 +330,24 @@ def _transcribe(options: argparse.Namespace) -> None:
     from .models import Whisper
 
     samples = resample(*read_wav(options.sound))
+    if options.heatmap is not None:
+        from .plot import expect_picture, sound_heatmap
+
+        expect_picture(options.heatmap)
     model, published = _published(options, Whisper)
-    for number, heard in enumerate(use.transcribe(model, published, samples)):
+    drawn = None
+    for heard in use.transcribe(model, published, samples):
+        drawn = heard if drawn is None and heard.tokens else drawn
         if options.words:
             for text, start, end in heard.words:
                 print(f"{start:7.2f} {end:7.2f}  {printable(text)}", flush=True)
         else:
             print(printable(heard.text), flush=True)
-        if options.heatmap is not None and number == 0:
-            if not heard.tokens:
-                raise ValueError("--heatmap: nothing was heard that could be drawn")
-            from .plot import sound_heatmap
-
-            seconds = STATE * heard.weights.shape[1]
-            sound_heatmap(heard.weights, heard.tokens, seconds, options.sound.name, options.heatmap)
+    if options.heatmap is not None:
+        if drawn is None:
+            raise ValueError("--heatmap: nothing was heard that could be drawn")
+        seconds = STATE * drawn.weights.shape[1]
+        sound_heatmap(drawn.weights, drawn.tokens, seconds, options.sound.name, options.heatmap)
 
 
 def _heatmap(options: argparse.Namespace) -> None:
@@ -359,7 +363,7 @@ def _heatmap(options: argparse.Namespace) -> None:
     weights = layers[options.layer]
     if options.head is not None and options.head >= len(weights):
         raise ValueError(f"--head: expected 0 to {len(weights) - 1}, got {options.head}")
-    if options.output.suffix == ".html":
+    if options.output.suffix.lower() == ".html":
         from .heatmap_page import heatmap_page
 
         named = {f"layer {number}": each for number, each in enumerate(layers)}

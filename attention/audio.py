@@ -16,12 +16,13 @@ are those of section 2.2, and all constants here are the ones that its models we
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import wave
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
@@ -66,7 +67,7 @@ def read_wav(path: str | os.PathLike[str]) -> tuple[Float32, int]:
     try:
         if os.path.exists(path) and not os.path.isfile(path):  # a pipe would keep us waiting
             raise AudioError(f"{path}: not a file")
-        with open(path, "rb") as file, wave.open(file) as wav:
+        with open(path, "rb") as file, wave.open(_plain(file)) as wav:
             channels, width, rate, count = wav.getparams()[:4]
             if width > 4:
                 raise AudioError(f"{path}: samples of {8 * width} bits, expected 8, 16, 24 or 32")
@@ -83,6 +84,17 @@ def read_wav(path: str | os.PathLike[str]) -> tuple[Float32, int]:
         raise AudioError(f"{path}: cut short, {count} samples are announced")
     samples = _integers(data, width).reshape(count, channels).mean(axis=1) / 2.0 ** (8 * width - 1)
     return samples.astype(numpy.float32), rate
+
+
+def _plain(file: BinaryIO) -> BinaryIO:
+    """An open WAV file with its format in short, as integers' can be: Python 3.11's `wave` reads no extensible ones."""
+    head = bytearray(file.read(4096))
+    at = head.find(b"fmt ", 12)
+    if at < 0 or head[at + 8 : at + 10] != b"\xfe\xff" or head[at + 32 : at + 34] != b"\x01\x00":
+        file.seek(0)
+        return file
+    head[at + 8 : at + 10] = b"\x01\x00"
+    return io.BytesIO(bytes(head) + file.read())
 
 
 def _integers(data: bytes, width: int) -> Float64:

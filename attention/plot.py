@@ -110,6 +110,15 @@ def sound_heatmap(
     return figure
 
 
+def expect_picture(path: Path) -> None:
+    """Raise ValueError, one line, for a path whose ending stands for no kind of picture."""
+    from matplotlib.figure import Figure
+
+    kinds = Figure().canvas.get_supported_filetypes()
+    if path.suffix.removeprefix(".").lower() not in ("", *kinds):
+        raise ValueError(f"{path}: expected a picture, whose name ends in one of {', '.join(sorted(kinds))}")
+
+
 def _finish(figure: Figure, title: str | None, path: str | os.PathLike[str] | None) -> None:
     """Give ``figure`` its title, and save it."""
     if title is not None:

@@ -24,7 +24,7 @@ from minigrad import Tensor
 from minigrad.backend import device_of, namespace_of
 
 from .audio import FRAMES, HOP, RATE, Word, log_mel, word_alignment
-from .formats import Published, WeightsError, refusing
+from .formats import Published, WeightsError, exists, read_object, refusing
 from .layers import attention_weights
 from .models import BERT, Whisper
 from .models.published import CausalModel
@@ -107,12 +107,20 @@ def write(
 
 def _tokens(model: Any, published: Published, text: str, add_special_tokens: bool = True) -> list[int]:
     """``text`` as the model reads it: at least one token, and none that it does not know."""
+    _expect_text(text)
     with refusing(published.path, "its tokenizer fails"):
         ids: list[int] = published.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
     if not ids:
         raise ValueError("expected a text of at least one token")
     _expect_known(model, published, max(ids))
     return ids
+
+
+def _expect_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # from a command line or a pipe
+        raise ValueError("expected text in UTF-8") from None
 
 
 def _expect_known(model: Any, published: Published, largest: int) -> None:
@@ -122,9 +130,13 @@ def _expect_known(model: Any, published: Published, largest: int) -> None:
         raise WeightsError(f"{published.path}: its tokenizer has the token {largest}, and the model {count} tokens")
 
 
+INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what tokens that end within a character are decoded to
+
+
 def end_tokens(published: Published) -> list[int]:
     """The tokens that end a text, by the checkpoint's settings."""
-    end = published.generation.get("eos_token_id", published.config.get("eos_token_id"))
+    end = published.generation.get("eos_token_id")
+    end = published.config.get("eos_token_id") if end is None else end
     return [] if end is None else list(end) if isinstance(end, list) else [end]
 
 
@@ -136,17 +148,18 @@ def stream_text(
     A character that is made of several tokens comes when it is complete, and a text that may become one in ``stop``
     when it has not. A character that is not complete in the end never comes.
     """
-    from tokenizers.decoders import DecodeStream
-
-    decoder = DecodeStream(skip_special_tokens=True)
     held = ""
+    # The text of a token depends on those before it: it is what the text of the last ones becomes longer by.
+    last: list[int] = []
     late: list[int] = []  # tokens of which nothing has come yet
     for token in tokens:
         if token in end:
             break
-        new = decoder.step(tokenizer, token)
-        late = [*late, token] if new is None else []
-        held += new or ""
+        late.append(token)
+        before, after = tokenizer.decode(last), tokenizer.decode(last + late)
+        if len(after) > len(before) and not after.endswith(INCOMPLETE):
+            held += after[len(before) :]
+            last, late = late, []
         found = [at for at in map(held.find, stop) if at >= 0]
         if found:
             yield held[: min(found)]
@@ -155,7 +168,7 @@ def stream_text(
         piece, held = held[: len(held) - waits], held[len(held) - waits :]
         if piece:
             yield piece
-    held += tokenizer.decode(late).rstrip("\N{REPLACEMENT CHARACTER}") if late else ""
+    held += tokenizer.decode(last + late)[len(tokenizer.decode(last)) :].rstrip(INCOMPLETE)
     if held:
         yield held
 
@@ -170,6 +183,11 @@ def embed(model: BERT, published: Published, texts: Sequence[str]) -> Tensor:
     """
     if not texts:
         raise ValueError("embed: expected at least one text")
+    for text in texts:
+        _expect_text(text)
+    pooling = published.path / "1_Pooling" / "config.json"  # as Sentence-Transformers saves it
+    if exists(pooling) and not read_object(pooling).get("pooling_mode_mean_tokens"):
+        raise WeightsError(f"{pooling}: expected pooling_mode_mean_tokens, as we know no other way to pool")
     tokenizer = published.tokenizer
     with refusing(published.path, "its tokenizer fails"):
         tokenizer.enable_truncation(model.context_length)

@@ -416,3 +416,15 @@ def test_weights_that_cannot_be_are_refused() -> None:
         token_times(tensor(blocks(9, 9)), width=4)
     with pytest.raises(ValueError, match="some weights are not finite"):
         token_times(tensor(numpy.full((1, 2, 3), numpy.nan)))
+
+
+def test_a_wav_of_the_extensible_format_is_read(tmp_path: Path) -> None:
+    """Its format tag is 0xFFFE, and the real one stands in a GUID."""
+
+    pcm = numpy.asarray([0, 16384, -32768], "<i2").tobytes()
+    guid = b"\x01\x00\x00\x00\x00\x00\x10\x00\x80\x00\x00\xaa\x00\x38\x9b\x71"
+    form = struct.pack("<HHIIHHHHI", 0xFFFE, 1, 8000, 16000, 2, 16, 22, 16, 4) + guid
+    chunks = b"WAVEfmt " + struct.pack("<I", len(form)) + form + b"data" + struct.pack("<I", len(pcm)) + pcm
+    (tmp_path / "a.wav").write_bytes(b"RIFF" + struct.pack("<I", len(chunks)) + chunks)
+    samples, rate = read_wav(tmp_path / "a.wav")
+    assert (samples.tolist(), rate) == ([0.0, 0.5, -1.0], 8000)

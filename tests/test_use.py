@@ -264,7 +264,7 @@ def test_texts_that_cannot_be_read(llama: Any) -> None:
     model, published = llama
     with pytest.raises(ValueError, match="expected a text of at least one token"):
         use.write(model, published, "", 5, add_special_tokens=False)
-    with pytest.raises(WeightsError, match="its tokenizer fails"):
+    with pytest.raises(ValueError, match="expected text in UTF-8"):
         use.write(model, published, "\udcff", 5)
     larger = folders.make_tokenizer()
     larger.add_tokens([f"<{i}>" for i in range(100)])
@@ -309,6 +309,20 @@ def test_texts_without_a_token_are_zeros(bert: Any) -> None:
     assert_array_equal(use.embed(model, bare, ["", ""]).numpy(), numpy.zeros((2, 16), "float32"))
     with pytest.raises(ValueError, match="embed: expected at least one text"):
         use.embed(model, published, [])
+
+
+@pytest.mark.parametrize("mode", ["pooling_mode_cls_token", "pooling_mode_mean_tokens"])
+def test_another_way_of_pooling_is_refused(bert: Any, tmp_path: Path, mode: str) -> None:
+    """Sentence-Transformers says in a file of its own which vector stands for a text."""
+    model, published = bert
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text(f'{{"{mode}": true}}')
+    moved = replace(published, path=tmp_path)
+    if mode == "pooling_mode_mean_tokens":
+        assert use.embed(model, moved, ["a"]).shape == (1, 16)
+    else:
+        with pytest.raises(WeightsError, match=r"1_Pooling.config.json: expected pooling_mode_mean_tokens"):
+            use.embed(model, moved, ["a"])
 
 
 # ------------------------------------------------------------------------------------------------ speech
@@ -415,3 +429,17 @@ def test_weights_of_a_text_that_is_too_long_or_none(llama: Any) -> None:
     bare.post_processor = None
     with pytest.raises(ValueError, match="expected a text of at least one token"):
         use.weights_of(model, replace(published, make_tokenizer=lambda: bare), "")
+
+
+def test_byte_tokens_that_make_no_character_do_not_end_the_text() -> None:
+    """As LLaMA 2's tokenizer has them: a line feed, half a character, and a word."""
+    from tokenizers import Tokenizer, decoders, models
+
+    vocabulary = {"<0x0A>": 0, "<0xC3>": 1, "<0xA9>": 2, "\u2581the": 3, "\u2581cat": 4}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], byte_fallback=True))
+    replaced = decoders.Replace("\u2581", " ")
+    tokenizer.decoder = decoders.Sequence([replaced, decoders.ByteFallback(), decoders.Fuse()])
+    assert "".join(use.stream_text(tokenizer, [3, 1, 2, 4])) == " the\u00e9 cat"
+    text = "".join(use.stream_text(tokenizer, [0, 1, 3, 4]))
+    assert text.startswith("\n")
+    assert text.endswith(" the cat")

@@ -25,7 +25,9 @@ def rotary(xp: Any, x: Array, cos: Array, sin: Array, *, halves: bool = False) -
     half = x.shape[-1] // 2
     a, b = (x[..., :half], x[..., half:]) if halves else (x[..., ::2], x[..., 1::2])
     turned = [a * cos - b * sin, a * sin + b * cos]
-    return xp.concat(turned, axis=-1) if halves else xp.reshape(xp.stack(turned, axis=-1), x.shape)
+    if halves:
+        return xp.concat(turned, axis=-1)
+    return xp.reshape(xp.stack(turned, axis=-1), (*turned[0].shape[:-1], x.shape[-1]))
 
 
 def _turned_back(g: Array, xp: Any, cos: Array, sin: Array, halves: bool) -> Array:

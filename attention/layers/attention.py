@@ -29,7 +29,19 @@ def tokens_seen(cache: Cache | None, layer: Module) -> int:
 
 def newest(mask: Any, x: Tensor, cache: Cache | None) -> Any:
     """The part of ``mask`` that is of x: with a cache, a mask is of all tokens so far."""
-    return mask if mask is None or cache is None else mg.asarray(mask)[..., -x.shape[-2] :]
+    if mask is None or cache is None:
+        return mask
+    mask = mg.asarray(mask)
+    return mask[..., max(mask.shape[-1] - x.shape[-2], 0) :]
+
+
+def positions_of(mask: Any, x: Tensor) -> Tensor | None:
+    """Where each vector of x, (..., T, d), stands among the real tokens that ``mask`` knows; None without a mask."""
+    if mask is None:
+        return None
+    count = mg.cumulative_sum(mg.astype(mg.asarray(mask), "int64"), axis=-1)
+    positions: Tensor = mg.clip(count - 1, 0)[..., -x.shape[-2] :]
+    return positions
 
 
 def visible(queries: int, keys: int, window: int | None = None, device: Any = None) -> Tensor:
@@ -273,6 +285,14 @@ class MultiHeadAttention(Module):
                 key, value = mg.concat([known[0], key], axis=-2), mg.concat([known[1], value], axis=-2)
         if cache is not None:
             cache[self] = key, value
+        key_mask, pairs = mask if source is None else source_mask, (*query.shape[:-1], key.shape[-2])
+        if key_mask is not None and key_mask.shape[-1] != key.shape[-2]:
+            raise ValueError(
+                f"MultiHeadAttention: expected a mask of the {key.shape[-2]} tokens that there are with those in the "
+                f"cache, got {key_mask.shape}"
+            )
+        if attn_mask is not None:
+            _expect_attn_mask(attn_mask, pairs)
         if is_causal and seen:
             is_causal = False  # of scaled_dot_product_attention, which begins at the first key
             if x.shape[-2] > 1 or (self.window is not None and self.window < key.shape[-2]):  # else it sees all
@@ -282,7 +302,7 @@ class MultiHeadAttention(Module):
             query,
             key,
             value,
-            _both(mask if source is None else source_mask, attn_mask, (self.num_heads, x.shape[-2])),
+            attn_mask if key_mask is None else _and(key_mask[..., None, None, :], attn_mask),
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=is_causal,
             window=self.window if is_causal else None,
@@ -346,14 +366,8 @@ def _exchanged(x: Tensor) -> Tensor:
     return exchanged
 
 
-def _both(key_mask: Any, attn_mask: Any, queries: tuple[int, int]) -> Any:
-    """One mask that allows what both allow: keys of shape (..., T_s), pairs of (..., *queries, T_s)."""
-    if key_mask is None:
-        return attn_mask
-    allowed = key_mask[..., None, None, :]  # the same keys for all heads and all queries
-    if attn_mask is None:
-        return allowed
-    shape = (*key_mask.shape[:-1], *queries, key_mask.shape[-1])
+def _expect_attn_mask(attn_mask: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise the one-line error of a mask for pairs of queries and keys that does not fit them."""
     padded = (1,) * (len(shape) - attn_mask.ndim) + attn_mask.shape
     fits = len(padded) == len(shape) and all(m in (1, n) for m, n in zip(padded, shape, strict=True))
     if not fits or not mg.isdtype(attn_mask.dtype, ("bool", "real floating")):
@@ -361,7 +375,6 @@ def _both(key_mask: Any, attn_mask: Any, queries: tuple[int, int]) -> Any:
             f"MultiHeadAttention: expected attn_mask of booleans or floating-point numbers that broadcasts to {shape}, "
             f"got {dtype_name(attn_mask.dtype)} {attn_mask.shape}"
         )
-    return _and(allowed, attn_mask)
 
 
 def _and(allowed: Tensor, attn_mask: Any) -> Any:

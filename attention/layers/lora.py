@@ -14,6 +14,8 @@ from .. import functional as F
 from .linear import Linear
 from .module import Module, expect_positive, parameter
 
+_FROZEN = "_frozen_before_lora"  # where a model keeps the names of what was frozen anyway
+
 
 class LoRA(Linear):
     """Y = XW + b + α/r · XAB: a Linear layer with W and b frozen, A of shape (in, r) and B of shape (r, out) trained.
@@ -39,7 +41,7 @@ class LoRA(Linear):
         like: dict[str, Any] = {"dtype": self.weight.dtype, "device": self.weight.device}
         self.A = parameter(generator.normal((d_in, rank), std=1 / math.sqrt(d_in), **like))
         self.B = parameter(mg.zeros((rank, d_out), **like))
-        _train(linear, False)
+        _freeze(linear)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Y of shape (..., out). Raises ValueError for an X of another width."""
@@ -62,7 +64,7 @@ def add_lora(
 ) -> None:
     """Freeze ``model``, and make each Linear layer in it that is called one of ``names`` a `LoRA` with this rank and α.
 
-    Then the parameters of the model, for an optimizer or a file, are the matrices A and B alone. Raises ValueError for
+    Then what an optimizer trains, `Module.parameters`, are the matrices A and B alone. Raises ValueError for
     a name that no layer has, and for a model that has such layers already.
 
     Examples
@@ -80,7 +82,8 @@ def add_lora(
     if not names or not set(names) <= set(known):
         raise ValueError(f"add_lora: expected names of Linear layers, which here are {known}, got {list(names)}")
     expect_positive("add_lora", rank=rank)
-    _train(model, False)
+    vars(model)[_FROZEN] = frozenset(name for name, value in model._state() if not value.requires_grad)
+    _freeze(model)
     made: dict[Linear, LoRA] = {}  # a layer that is used twice stays one
     for owner, name, layer in found:
         if name in names:
@@ -90,7 +93,7 @@ def add_lora(
 
 
 def merge_lora(model: Module) -> None:
-    """Undo `add_lora`, with what was trained put into the weights. Every parameter of ``model`` is trainable again.
+    """Undo `add_lora`, with what was trained put into the weights. What was trainable before it is so again.
 
     Raises ValueError for a model without LoRA layers.
 
@@ -110,7 +113,9 @@ def merge_lora(model: Module) -> None:
     merged = {layer: layer.merged() for layer in {layer for _, _, layer in found}}
     for owner, name, layer in found:
         setattr(owner, name, merged[layer])
-    _train(model, True)
+    frozen = vars(model).pop(_FROZEN, frozenset())
+    for name, value in model._state():
+        value.requires_grad, value.grad = name not in frozen, None
 
 
 def _layers(model: Module) -> list[tuple[Module, str, Linear]]:
@@ -123,7 +128,6 @@ def _layers(model: Module) -> list[tuple[Module, str, Linear]]:
     ]
 
 
-def _train(model: Module, mode: bool) -> None:
+def _freeze(model: Module) -> None:
     for _, value in model._state():
-        value.requires_grad = mode
-        value.grad = None
+        value.requires_grad, value.grad = False, None

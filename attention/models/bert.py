@@ -161,9 +161,9 @@ class BERT(PublishedModel):
         section 3. A text without a real token gives zeros.
         """
         x = without_padding(self(ids, mask, types), mask, "BERT")
-        mean = mg.mean(x, axis=-2)  # not over the real ones alone, but it points in the same direction
-        squared = mg.sum(mean * mean, axis=-1, keepdims=True)
-        unit: Tensor = mean / mg.sqrt(mg.where(squared == 0, 1.0, squared))
+        total = mg.sum(x, axis=-2)  # it points in the direction of the mean
+        squared = mg.sum(total * total, axis=-1, keepdims=True)
+        unit: Tensor = total / mg.sqrt(mg.where(squared == 0, 1.0, squared))
         return unit
 
     @classmethod

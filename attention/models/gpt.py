@@ -23,7 +23,7 @@ from minigrad.random import Generator
 from .. import functional as F
 from ..functional.dropout import check_probability
 from ..layers import Dropout, Embedding, EncoderBlock, LayerNorm, LearnedPositions, Linear, Module
-from ..layers.attention import Cache, newest, tokens_seen
+from ..layers.attention import Cache, newest, positions_of, tokens_seen
 from ..layers.module import expect_positive, without_padding
 from .published import ACTIVATIONS, CausalModel, expect_setting
 
@@ -138,7 +138,7 @@ class GPT(CausalModel):
         """
         x = self.tokens(ids)
         x = without_padding(x, newest(mask, x, cache), "GPT")
-        x = self.positions(x, tokens_seen(cache, self.blocks[0].attention), _positions(mask, x))
+        x = self.positions(x, tokens_seen(cache, self.blocks[0].attention), positions_of(mask, x))
         x = self.dropout(x)
         for block in self.blocks:
             x = block(x, mask, is_causal=True, cache=cache)
@@ -247,12 +247,3 @@ def _sizes(config: Mapping[str, Any], context_length: int) -> dict[str, Any]:
         "dropout": config.get("resid_pdrop", 0.1),
         "eps": config.get("layer_norm_epsilon", 1e-5),
     }
-
-
-def _positions(mask: Any, x: Tensor) -> Tensor | None:
-    """Where each vector of x, (..., T, d), stands among the real tokens that ``mask`` knows."""
-    if mask is None:
-        return None
-    count = mg.cumulative_sum(mg.astype(mg.asarray(mask), "int64"), axis=-1)
-    positions: Tensor = mg.clip(count - 1, 0)[..., -x.shape[-2] :]
-    return positions

@@ -92,6 +92,8 @@ class LLaMA(CausalModel):
         generator: Generator | None = None,
     ) -> None:
         expect_positive("LLaMA", num_layers=num_layers, num_heads=num_heads)
+        if d_head is None and d_model % num_heads:
+            raise ValueError(f"LLaMA: num_heads={num_heads} does not divide d_model={d_model}")
         d_head = d_model // num_heads if d_head is None else d_head
         self.context_length = context_length
         self.tokens = Embedding(vocab_size, d_model, std=0.02, dtype=dtype, generator=generator)

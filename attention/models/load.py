@@ -82,10 +82,11 @@ def load(source: str | os.PathLike[str] | Published, dtype: Any = "float32") -> 
         raise WeightsError(f"{path}: a model of the kind {kind!r:.40}; we have {', '.join(MODELS)}")
     empty = _NoLargerThan(published.tensors)
     try:
-        model = MODELS[kind].from_config(published.config, dtype, empty)
+        try:
+            model = MODELS[kind].from_config(published.config, dtype, empty)
+        except KeyError as error:
+            raise ValueError(f"the config of a {kind} has no {reason(error)}") from None
         model.load_state_dict(published.tensors, assign=True)
-    except KeyError as error:
-        raise WeightsError(f"{path}: the config of a {kind} has no {reason(error)}") from None
     except ValueError as error:
         raise WeightsError(f"{path}: {reason(error)}") from None
     except Exception as error:  # a config that lies can make anything of a model

@@ -52,8 +52,8 @@ class PublishedModel(Module):
         Raises ValueError, in one line and before anything is changed, for published tensors that are missing, too many
         or of another shape.
         """
-        own = dict(self._state())
-        if not own.keys() & state.keys():
+        ours = {name for name, _ in self._state()} & state.keys()
+        if 2 * len(ours) < len(state):  # a published name can be one of ours, too
             state = self.from_published(state, strict)
         super().load_state_dict(state, strict, assign)
 
@@ -244,7 +244,8 @@ def choose(logits: Tensor, temperature: float, top_k: int | None, top_p: float |
         logits = mg.where(logits < lowest, -mg.inf, logits)
     if top_p is not None:
         falling = mg.sort(logits, axis=-1, descending=True)
-        likely = mg.exp((falling - falling[:, :1]) / temperature)
+        # By a tiny temperature, float32 would divide 0 by 0.
+        likely = mg.exp(mg.astype(falling - falling[:, :1], "float64") / max(temperature, 1e-30))
         before = mg.cumulative_sum(likely, axis=-1) - likely  # of all that are likelier
         kept = before < top_p * mg.sum(likely, axis=-1, keepdims=True)
         lowest = mg.min(mg.where(kept, falling, mg.inf), axis=-1, keepdims=True)

@@ -20,7 +20,7 @@ from minigrad.random import Generator
 
 from .. import functional as F
 from ..layers import Embedding, EncoderBlock, LearnedPositions, MultiHeadAttention, RMSNorm
-from ..layers.attention import Cache, newest, tokens_seen
+from ..layers.attention import Cache, newest, positions_of, tokens_seen
 from ..layers.blocks import Residual
 from ..layers.module import expect_positive, without_padding
 from .published import CausalModel
@@ -151,9 +151,9 @@ class RETRO(CausalModel):
         """Logits of the token that follows each of ``ids``: see `CausalModel`.
 
         ``neighbours`` are integers of shape (B, l, k, r) for the l chunks that ``ids`` complete, counted from the first
-        token, padding included; ``neighbours_mask``, of the same shape and boolean, is True for real tokens. Chunks for
-        which neither the call nor ``retrieve`` gives any are passed over. Raises ValueError for neighbours of more or
-        fewer chunks.
+        token, padding included (so pad in front by whole chunks); ``neighbours_mask``, of the same shape and boolean,
+        is True for real tokens. Chunks for which neither the call nor ``retrieve`` gives any are passed over. Raises
+        ValueError for neighbours of more or fewer chunks.
         """
         m, (B, T) = self.chunk, ids.shape
         seen = tokens_seen(cache, self.blocks[0].attention)
@@ -167,7 +167,8 @@ class RETRO(CausalModel):
             expected = f"({B}, {now - before}, k, r)"
             raise ValueError(f"RETRO: expected neighbours of shape {expected}, got {neighbours.shape}")
 
-        x = self.positions(self.tokens(ids), seen)
+        x = self.tokens(ids)
+        x = self.positions(x, seen, positions_of(mask, x))
         x = without_padding(x, newest(mask, x, cache), "RETRO")
         passages: list[Passages] | None = None
         for block in self.blocks:

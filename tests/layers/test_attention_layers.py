@@ -352,3 +352,19 @@ def test_a_cache_of_another_batch_is_refused() -> None:
     layer(mg.ones((1, 3, 8)), cache=cache)
     with pytest.raises(ValueError, match=r"the cache is of a batch of shape \(1,\), x of \(2,\)"):
         layer(mg.ones((2, 1, 8)), cache=cache)
+
+
+def test_a_mask_with_a_cache_is_of_all_tokens() -> None:
+    attend = MultiHeadAttention(8, 2, dtype=DTYPE)
+    x, cache = numbers(2, 5, 8), Cache()
+    attend(x[:, :4, :], is_causal=True, cache=cache)
+    with pytest.raises(ValueError, match=r"expected a mask of the 5 tokens .* in the cache, got \(2, 1\)"):
+        attend(x[:, 4:, :], mask=mg.ones((2, 1), dtype="bool"), is_causal=True, cache=cache)
+
+
+def test_an_integer_mask_is_refused_with_a_cache_too() -> None:
+    attend = MultiHeadAttention(8, 2, dtype=DTYPE)
+    x, cache = numbers(1, 5, 8), Cache()
+    attend(x[:, :2, :], is_causal=True, cache=cache)
+    with pytest.raises(TypeError, match="expected attn_mask of booleans or floating-point numbers"):
+        attend(x[:, 2:, :], attn_mask=mg.ones((3, 5), dtype="int64"), is_causal=True, cache=cache)

@@ -168,3 +168,12 @@ def test_errors_are_one_line_at_the_call(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message) as raised:
         call(MultiHeadAttention(8, 2))
     assert "\n" not in str(raised.value)
+
+
+def test_what_was_frozen_before_stays_frozen() -> None:
+    attend = MultiHeadAttention(8, 2)
+    attend.key.weight.requires_grad = False
+    before = [name for name, _ in attend.named_parameters()]
+    add_lora(attend, rank=2, alpha=4.0)
+    merge_lora(attend)
+    assert [name for name, _ in attend.named_parameters()] == before

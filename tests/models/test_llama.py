@@ -87,3 +87,25 @@ def test_a_batch_with_padding_writes_what_each_row_writes_alone() -> None:
     alone = model.generate(ids[:1, 3:], 8, temperature=0)
     assert together[0, 3:].tolist() == alone[0, :].tolist()
     assert together[1, :].tolist() == model.generate(ids[1:, :], 8, temperature=0)[0, :].tolist()
+
+
+def test_a_checkpoint_without_a_head_has_shorter_names() -> None:
+    model = LLaMA(19, 16, 4, 2, 24, 2, 64, dtype="float64")
+    state = {model.published_name(name): value for name, value in model.state_dict().items()}
+    turned = {name: value.T if "proj" in name else value for name, value in state.items()}
+    other = LLaMA(19, 16, 4, 2, 24, 2, 64, dtype="float64")
+    other.load_state_dict({name.removeprefix("model."): value for name, value in turned.items()})
+    numpy.testing.assert_array_equal(other(tensor(IDS)).numpy(), model(tensor(IDS)).numpy())
+
+
+def test_heads_divide_the_width() -> None:
+    with pytest.raises(ValueError, match="LLaMA: num_heads=3 does not divide d_model=14"):
+        LLaMA(11, d_model=14, num_heads=3, num_layers=1)
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-50, 1e-3])
+def test_a_tiny_temperature_chooses_the_likeliest(temperature: float) -> None:
+    from attention.models.published import choose
+
+    logits = mg.asarray([[1.0, 2.0, 5.0, 0.0]], dtype="float32")
+    assert choose(logits, temperature, None, 0.9, mg.random.default).tolist() == [2]
