@@ -15,7 +15,12 @@ from ._tiles import by_rows
 
 @primitive
 def relu(xp: Any, x: Array, /) -> Array:
-    """max(x, 0). dx = g where x > 0, else 0 (also at 0 itself)."""
+    """max(x, 0). dx = g where x > 0, else 0 (also at 0 itself).
+
+    >>> import minigrad as mg
+    >>> relu(mg.asarray([-2.0, 3.0])).tolist()
+    [0.0, 3.0]
+    """
     return xp.maximum(x, 0)
 
 
@@ -33,7 +38,12 @@ def _flat(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array) -> tuple
 
 @primitive
 def sigmoid(xp: Any, x: Array, /) -> Array:
-    """s = 1 / (1 + e⁻ˣ), without overflow. δs = e⁻ˣ / (1 + e⁻ˣ)² δx, so dx = g s (1 − s)."""
+    """s = 1 / (1 + e⁻ˣ), without overflow. δs = e⁻ˣ / (1 + e⁻ˣ)² δx, so dx = g s (1 − s).
+
+    >>> import minigrad as mg
+    >>> sigmoid(mg.asarray([0.0, -1000.0])).tolist()
+    [0.5, 0.0]
+    """
     wide = widen(xp, x)
     e = xp.abs(wide)
     e *= -1
@@ -55,6 +65,10 @@ def silu(xp: Any, x: Array, /) -> Any:
     (S. Elfwing, E. Uchibe, K. Doya, 2017, arXiv:1702.03118.)
 
     Derivation. δs = s (1 − s) δx (see `sigmoid`), so δy = (s + x s (1 − s)) δx and dx = g s (1 + x (1 − s)).
+
+    >>> import minigrad as mg
+    >>> silu(mg.asarray([0.0, 1000.0])).tolist()
+    [0.0, 1000.0]
     """
 
     def forward(x: Array) -> tuple[Array, ...]:
@@ -85,6 +99,10 @@ def gelu(xp: Any, x: Array, /, *, approximate: str = "none") -> Any:
     φ(x) = (1 − tanh² u) u′/2 = 2 Φ (1 − Φ) u′ with u′ = √(2/π) (1 + 3 · 0.044715 x²).
 
     Derivation. δy = Φ δx + x δΦ, so dx = g (Φ + x φ), with the Φ that the forward pass kept.
+
+    >>> import minigrad as mg
+    >>> gelu(mg.asarray([0.0, 100.0])).tolist()
+    [0.0, 100.0]
     """
     if approximate not in ("none", "tanh"):
         raise ValueError(f"expected approximate='none' or 'tanh', got {approximate!r}")
@@ -137,6 +155,10 @@ def erf(xp: Any, x: Array, /) -> Array:
 
     The standard has no such function. A namespace that has one is asked; else it is computed from rational
     approximations, to the last bit or two of float64 and float32.
+
+    >>> import minigrad as mg
+    >>> round(float(erf(mg.asarray(1.0))), 6)
+    0.842701
     """
     wide = widen(xp, x)
     if hasattr(xp, "erf"):

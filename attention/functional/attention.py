@@ -103,6 +103,12 @@ def scaled_dot_product_attention(
     ValueError, TypeError
         Widths, lengths, heads or dtypes that do not fit; a mask that does not broadcast or is of another dtype kind.
 
+    Examples
+    --------
+    >>> query, key, value = mg.ones((2, 3, 4)), mg.ones((2, 5, 4)), mg.ones((2, 5, 6))
+    >>> scaled_dot_product_attention(query, key, value).shape
+    (2, 3, 6)
+
     Notes
     -----
     A query that may attend to nothing gets zeros, and passes on no gradient (as PyTorch since 2.5).

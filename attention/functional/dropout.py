@@ -20,6 +20,9 @@ def dropout(x: Array, p: float = 0.5, training: bool = True, generator: Generato
     comes from ``generator`` (`minigrad.random.default`), whose stream is the same on every backend.
 
     Raises ValueError for a ``p`` outside of [0, 1].
+
+    >>> dropout(mg.ones(2), p=0.5, training=False).tolist()
+    [1.0, 1.0]
     """
     check_probability("dropout", "p", p)
     tensor = mg.asarray(x)

@@ -24,6 +24,9 @@ def embedding(xp: Any, indices: Array, weight: Array) -> Array:
     An index outside of [0, n) is an error where the library checks: NumPy and array-api-strict (which count a
     negative one from the end) and PyTorch on the CPU raise IndexError. JAX gives NaN, and CUDA stops the process or
     wraps around, as a check would have to wait for the values.
+
+    >>> embedding(mg.asarray([2, 0]), mg.asarray([[1.0], [3.0], [5.0]])).tolist()
+    [[5.0], [1.0]]
     """
     if not mg.isdtype(indices.dtype, "integral"):
         raise TypeError("expected indices of an integer dtype")

@@ -20,6 +20,10 @@ def linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array
     gradient of Y, tr(Gᵀ δY) = tr(W Gᵀ δX) + tr(Gᵀ X δW) + (Gᵀ1)ᵀ δb, so
 
         dX = G Wᵀ,   dW = Xᵀ G,   db = Σ over the rows of G.
+
+    >>> import minigrad as mg
+    >>> linear(mg.ones((5, 3)), mg.ones((3, 2))).shape
+    (5, 2)
     """
     if len(weight.shape) != 2 or len(x.shape) == 0 or x.shape[-1] != weight.shape[0]:
         raise ValueError("expected x of shape (…, in) and weight of shape (in, out)")

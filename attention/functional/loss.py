@@ -42,6 +42,9 @@ def cross_entropy(
     A row whose target is ``ignore_index`` does not count: its loss and its gradient are 0, whatever stands in it, NaN
     included. If all rows are ignored, the mean is 0 and so are the gradients (PyTorch: NaN). A target outside of
     [0, C) gives NaN, and from C on IndexError where the library checks (NumPy and array-api-strict).
+
+    >>> round(float(cross_entropy(mg.asarray([[0.0, 0.0]]), mg.asarray([1]))), 4)  # ln 2
+    0.6931
     """
     if len(logits.shape) == 0 or logits.shape[:-1] != target.shape:
         raise ValueError("expected logits of shape (…, C) and target of shape (…)")

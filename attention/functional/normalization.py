@@ -34,6 +34,10 @@ def layer_norm(xp: Any, x: Array, weight: Array | None = None, bias: Array | Non
         dx = r (dn − dn‾ − n (n dn)‾),   dw = Σ g ∘ n,   db = Σ g   (over all positions).
 
     Kept for it are μ and r, two numbers for each position; n is computed again.
+
+    >>> import minigrad as mg
+    >>> layer_norm(mg.asarray([1.0, 3.0]), eps=0.0).tolist()
+    [-1.0, 1.0]
     """
     _check_width(x, weight=weight, bias=bias)
 
@@ -95,6 +99,10 @@ def rms_norm(xp: Any, x: Array, weight: Array | None = None, *, eps: float = 1e-
     which is symmetric as for `layer_norm`, so with dn = w ∘ g the gradient of n
 
         dx = r (dn − n (n dn)‾),   dw = Σ g ∘ n   (over all positions).
+
+    >>> import minigrad as mg
+    >>> rms_norm(mg.asarray([3.0, -3.0]), eps=0.0).tolist()
+    [1.0, -1.0]
     """
     _check_width(x, weight=weight)
 

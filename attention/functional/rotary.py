@@ -19,6 +19,10 @@ def rotary(xp: Any, x: Array, cos: Array, sin: Array, *, halves: bool = False) -
 
     Derivation. y = R x with an orthogonal R for each position, so δy = R δx and dx = Rᵀ g: g turned back, by the
     negative angle. cos and sin have no gradient here, as angles are no parameters.
+
+    >>> right_angle = mg.asarray([[0.0]]), mg.asarray([[1.0]])
+    >>> rotary(mg.asarray([[3.0, 4.0]]), *right_angle).tolist()
+    [[-4.0, 3.0]]
     """
     if x.shape[-1] != 2 * cos.shape[-1] or cos.shape != sin.shape:
         raise ValueError("expected x of shape (…, T, d), cos and sin of (T, d/2)")

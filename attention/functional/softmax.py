@@ -21,6 +21,10 @@ def softmax(xp: Any, x: Array, /, axis: int = -1) -> Array:
         Σᵢ gᵢ δyᵢ = Σᵢ gᵢ yᵢ δxᵢ − (Σᵢ gᵢ yᵢ) Σⱼ yⱼ δxⱼ,   so   dx = y ∘ (g − Σ g∘y).
 
     Where every xᵢ is −inf there is nothing to choose from: y is 0 there, and so is the gradient (PyTorch: NaN).
+
+    >>> import minigrad as mg
+    >>> softmax(mg.asarray([0.0, 0.0, -mg.inf])).tolist()
+    [0.5, 0.5, 0.0]
     """
     wide = _checked(xp, x, axis)
     y = xp.exp(wide - shift(xp, wide, axis))
@@ -55,6 +59,10 @@ def log_softmax(xp: Any, x: Array, /, axis: int = -1) -> Array:
         Σᵢ gᵢ δyᵢ = Σᵢ gᵢ δxᵢ − (Σᵢ gᵢ) Σⱼ eʸʲ δxⱼ,   so   dx = g − eʸ Σ g.
 
     Where every xᵢ is −inf, so is every yᵢ.
+
+    >>> import minigrad as mg
+    >>> log_softmax(mg.asarray([1000.0, 0.0])).tolist()
+    [0.0, -1000.0]
     """
     wide = _checked(xp, x, axis)
     y = wide - shift(xp, wide, axis)

@@ -73,6 +73,10 @@ def load(source: str | os.PathLike[str] | Published, dtype: Any = "float32") -> 
     what `attention.formats.open_published` made of it. Numbers that are float32 in the file stay there, mapped into
     memory, if ``dtype`` is float32 and the backend NumPy; all others are converted.
 
+    >>> load("/no/such/model")
+    Traceback (most recent call last):
+    attention.formats.WeightsError: /no/such/model: No such file or directory
+
     Raises WeightsError, one line that begins with the path, for a file that is damaged, a kind of model that we do not
     have, a setting that ours lacks, and tensors that are missing, too many or misshapen.
     """
