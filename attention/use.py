@@ -17,8 +17,6 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
-import numpy
-
 import minigrad as mg
 from minigrad import Tensor
 from minigrad.backend import device_of, namespace_of
@@ -275,7 +273,7 @@ def _transcribe(model: Whisper, tokenizer: Any, samples: Any, settings: _Speech)
     aligned = mg.stack(heads)[..., :states].numpy()
     words = word_alignment(aligned, tokens, tokenizer.decode) if tokens != [end] else []
     pieces = [tokenizer.decode([token]) for token in tokens[: -1 if tokens[-1] == end else None]]
-    return Heard(tokenizer.decode(tokens).strip(), words, pieces, numpy.mean(aligned, axis=0)[: len(pieces)])
+    return Heard(tokenizer.decode(tokens).strip(), words, pieces, aligned.mean(axis=0)[: len(pieces)])
 
 
 def _upper_half(model: Whisper) -> list[tuple[int, int]]:

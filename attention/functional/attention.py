@@ -384,7 +384,7 @@ def _scores(
     """
     some_later = is_causal and keys.stop > rows.start + 1
     some_left = window is not None and keys.start < rows.stop - window
-    causal = _causal(xp, Q, rows, keys, window) if some_later or some_left else None
+    causal = causal_mask(xp, Q, rows, keys, window) if some_later or some_left else None
     allowed = causal if mask is None or not _is_bool(mask) else _both(xp, mask, causal)
     if mask is not None:
         visible = allowed if _is_bool(mask) else _both(xp, mask != -math.inf, causal)
@@ -402,7 +402,7 @@ def _scores(
     return Q, K, V, S
 
 
-def _causal(xp: Any, Q: Array, rows: slice, keys: slice, window: int | None) -> Array:
+def causal_mask(xp: Any, Q: Array, rows: slice, keys: slice, window: int | None) -> Array:
     """Whether key j is not after query i, and not further than the window before it."""
     xp = library(xp, Q)
     i, j = (xp.arange(part.start, part.stop, dtype=xp.int32, device=device_of(Q)) for part in (rows, keys))

@@ -12,6 +12,7 @@ from minigrad.backend import dtype_name
 from minigrad.random import Generator
 
 from .. import functional as F
+from ..functional.attention import causal_mask
 from ..functional.dropout import check_probability
 from .embedding import RotaryPositions
 from .linear import Linear
@@ -42,20 +43,6 @@ def positions_of(mask: Any, x: Tensor) -> Tensor | None:
     count = mg.cumulative_sum(mg.astype(mg.asarray(mask), "int64"), axis=-1)
     positions: Tensor = mg.clip(count - 1, 0)[..., -x.shape[-2] :]
     return positions
-
-
-def visible(queries: int, keys: int, window: int | None = None, device: Any = None) -> Tensor:
-    """Which of ``keys`` positions the last ``queries`` of them may attend to: boolean, (queries, keys).
-
-    Each may attend to itself and those before it, with ``window`` to the nearest ``window`` of these.
-
-    >>> mg.astype(visible(2, 4, window=2), "int64").tolist()
-    [[0, 1, 1, 0], [0, 0, 1, 1]]
-    """
-    i = mg.expand_dims(mg.arange(keys - queries, keys, device=device), axis=-1)
-    j = mg.arange(keys, device=device)
-    earlier: Tensor = i >= j
-    return earlier if window is None else mg.logical_and(earlier, i - j < window)
 
 
 class SelfAttention(Module):
@@ -296,7 +283,8 @@ class MultiHeadAttention(Module):
         if is_causal and seen:
             is_causal = False  # of scaled_dot_product_attention, which begins at the first key
             if x.shape[-2] > 1 or (self.window is not None and self.window < key.shape[-2]):  # else it sees all
-                attn_mask = _and(visible(x.shape[-2], key.shape[-2], self.window, x.device), attn_mask)
+                rows, keys = slice(seen, key.shape[-2]), slice(0, key.shape[-2])
+                attn_mask = _and(mg.asarray(causal_mask(mg, query, rows, keys, self.window)), attn_mask)
 
         attended = F.scaled_dot_product_attention(
             query,

@@ -26,7 +26,7 @@ from ..layers.attention import Cache
 from ..layers.module import expect_positive, parameter
 from .llama import LLaMA
 from .llava import LLAMA_7B
-from .published import CausalModel, expect_setting
+from .published import CausalModel, expect_setting, last_positions
 from .vit import ViT, with_flat_patches
 
 
@@ -259,7 +259,7 @@ class Flamingo(CausalModel):
             if i % self.every == 0:
                 x = self.looks[i // self.every](x, features, looks, mask, cache)
             x = block(x, mask, is_causal=True, cache=cache)
-        x = self.text.norm(x if logits_to_keep is None else x[..., -logits_to_keep:, :])
+        x = self.text.norm(last_positions(x, logits_to_keep))
         logits = _logits(x, self.text.tokens, self.text.output)
         if self.more_tokens is None:
             return logits

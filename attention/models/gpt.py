@@ -25,7 +25,7 @@ from ..functional.dropout import check_probability
 from ..layers import Dropout, Embedding, EncoderBlock, LayerNorm, LearnedPositions, Linear, Module
 from ..layers.attention import Cache, newest, positions_of, tokens_seen
 from ..layers.module import expect_positive, without_padding
-from .published import ACTIVATIONS, CausalModel, expect_setting
+from .published import ACTIVATIONS, CausalModel, expect_setting, last_positions
 
 
 class GPT(CausalModel):
@@ -142,7 +142,7 @@ class GPT(CausalModel):
         x = self.dropout(x)
         for block in self.blocks:
             x = block(x, mask, is_causal=True, cache=cache)
-        x = x if logits_to_keep is None else x[..., -logits_to_keep:, :]
+        x = last_positions(x, logits_to_keep)
         x = x if self.norm is None else self.norm(x)
         return F.linear(x, self.tokens.weight.T) if self.output is None else self.output(x)
 

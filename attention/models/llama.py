@@ -23,7 +23,7 @@ from .. import functional as F
 from ..layers import Embedding, EncoderBlock, Linear, RMSNorm, RotaryPositions
 from ..layers.attention import Cache
 from ..layers.module import expect_positive
-from .published import CausalModel, expect_setting
+from .published import CausalModel, expect_setting, last_positions
 
 
 class LLaMA(CausalModel):
@@ -139,7 +139,7 @@ class LLaMA(CausalModel):
         """The logits for vectors x of shape (B, T, d_model) in place of those of tokens; see `__call__`."""
         for block in self.blocks:
             x = block(x, mask, is_causal=True, cache=cache)
-        x = self.norm(x if logits_to_keep is None else x[..., -logits_to_keep:, :])
+        x = self.norm(last_positions(x, logits_to_keep))
         return F.linear(x, self.tokens.weight.T) if self.output is None else self.output(x)
 
     @classmethod

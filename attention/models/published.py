@@ -22,7 +22,7 @@ from minigrad.random import Generator
 from .. import functional as F
 from ..layers import Linear, Module
 from ..layers.attention import Cache
-from ..layers.module import evaluating
+from ..layers.module import evaluating, expect_positive
 
 
 class PublishedModel(Module):
@@ -125,6 +125,14 @@ def expect_setting(model: str, config: Mapping[str, Any], name: str, *supported:
     if value not in supported:
         raise ValueError(f"{model}: expected {name} in {list(supported)}, the config has {value!r}")
     return value
+
+
+def last_positions(x: Tensor, count: int | None) -> Tensor:
+    """The last ``count`` vectors of x, (..., T, d), or all with None. Raises ValueError for less than one."""
+    if count is None:
+        return x
+    expect_positive("logits_to_keep", count=count)
+    return x[..., -count:, :]
 
 
 class CausalModel(PublishedModel):

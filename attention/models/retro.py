@@ -23,7 +23,7 @@ from ..layers import Embedding, EncoderBlock, LearnedPositions, MultiHeadAttenti
 from ..layers.attention import Cache, newest, positions_of, tokens_seen
 from ..layers.blocks import Residual
 from ..layers.module import expect_positive, without_padding
-from .published import CausalModel
+from .published import CausalModel, last_positions
 
 Passages = tuple[int, Tensor, Tensor]
 """The number of a chunk, what has been encoded for it and those after it, (B, l, S, d_encoder), and what is real."""
@@ -182,7 +182,7 @@ class RETRO(CausalModel):
                 for first, encoded, real in passages:
                     x = self._read(block, x, seen, first, encoded, real)
             x = block.feed(x)
-        x = self.norm(x if logits_to_keep is None else x[..., -logits_to_keep:, :])
+        x = self.norm(last_positions(x, logits_to_keep))
         return F.linear(x, self.tokens.weight.T)
 
     def encode(self, neighbours: Tensor, chunks: Tensor, mask: Any = None) -> Tensor:

@@ -109,3 +109,12 @@ def test_a_tiny_temperature_chooses_the_likeliest(temperature: float) -> None:
 
     logits = mg.asarray([[1.0, 2.0, 5.0, 0.0]], dtype="float32")
     assert choose(logits, temperature, None, 0.9, mg.random.default).tolist() == [2]
+
+
+def test_logits_are_kept_for_the_last_positions() -> None:
+    model = LLaMA(19, 16, 4, 2, 24, 2, 64, dtype="float64")
+    numpy.testing.assert_allclose(
+        model(tensor(IDS), logits_to_keep=2).numpy(), model(tensor(IDS)).numpy()[:, -2:], rtol=1e-12, atol=1e-12
+    )
+    with pytest.raises(ValueError, match="logits_to_keep: expected count to be a positive integer, got 0"):
+        model(tensor(IDS), logits_to_keep=0)
