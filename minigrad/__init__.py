@@ -3,6 +3,9 @@
 This package is itself such a namespace: ``minigrad.exp``, ``minigrad.sum`` … with the standard's names and
 signatures, on Tensors that can be differentiated. A function is found in the file of its chapter of the standard.
 
+A call that does not fit is an error that names the function and what it was given. Where a docstring tells the class,
+it is what NumPy gives; another library can have its own for it.
+
 >>> import minigrad as mg
 >>> x = mg.Tensor([1.0, 2.0], requires_grad=True)
 >>> mg.sum(mg.exp(x)).backward()

@@ -1,4 +1,9 @@
-"""Creation functions: new Tensors, on the backend and device in use (`set_backend`), or like a given one."""
+"""Creation functions: new Tensors, on the backend and device in use (`set_backend`), or like a given one.
+
+A dtype is the library's own or its name (``"float32"``); None is the library's default. A dtype that the library lacks
+is a TypeError, and so is a Tensor in a graph where a constant is made. The chapter of the standard:
+https://data-apis.org/array-api/latest/API_specification/creation_functions.html
+"""
 
 from __future__ import annotations
 
@@ -23,6 +28,9 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     """A Tensor of scalars, nested lists or an array of any library, which keeps its library and shares its memory.
 
     Inside a graph it stays in the graph. To copy the values out of reach of later writes, use ``copy=True``.
+
+    >>> mg.asarray([1.0, 2.0], dtype="float32")
+    Tensor([1., 2.], dtype=float32, backend=numpy, device=cpu)
     """
     if type(obj) is Tensor:
         if dtype is not None and as_dtype(backend.namespace_of(obj._data), dtype) != obj.dtype:
@@ -59,32 +67,56 @@ def _like(name: str, x: Any, *args: Any, dtype: Any = None, device: Any = None) 
 def arange(
     start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None
 ) -> Tensor:
-    """``start, start + step, …`` before ``stop``; with one argument, from 0 up to it. No derivative: a constant."""
+    """``start, start + step, …`` before ``stop``; with one argument, from 0 up to it. No derivative: a constant.
+
+    >>> mg.arange(1, 7, 2).tolist()
+    [1, 3, 5]
+    """
     return _new("arange", start, stop, step, dtype=dtype, device=device)
 
 
 def empty(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """A Tensor with whatever stood in memory. No derivative: a constant."""
+    """A Tensor with whatever stood in memory. No derivative: a constant.
+
+    >>> mg.empty((2, 3)).shape
+    (2, 3)
+    """
     return _new("empty", shape, dtype=dtype, device=device)
 
 
 def empty_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """As `empty`, in the shape, library and device of x. No derivative: a constant."""
+    """As `empty`, in the shape, library and device of x. No derivative: a constant.
+
+    >>> mg.empty_like(mg.ones((2, 3))).shape
+    (2, 3)
+    """
     return _like("empty_like", x, dtype=dtype, device=device)
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
-    """Ones on the k-th diagonal, zeros elsewhere. No derivative: a constant."""
+    """Ones on the k-th diagonal, zeros elsewhere. No derivative: a constant.
+
+    >>> mg.eye(2, 3, k=1).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
     return _new("eye", n_rows, n_cols, k=k, dtype=dtype, device=device)
 
 
 def full(shape: Shape, fill_value: complex, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Every element ``fill_value``. No derivative: a constant."""
+    """Every element ``fill_value``. No derivative: a constant.
+
+    >>> mg.full((2, 2), 7.0).tolist()
+    [[7.0, 7.0], [7.0, 7.0]]
+    """
     return _new("full", shape, fill_value, dtype=dtype, device=device)
 
 
 def full_like(x: Array, /, fill_value: complex, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """As `full`, in the shape, library and device of x. No derivative: a constant."""
+    """As `full`, in the shape, library and device of x. No derivative: a constant.
+
+    >>> mg.full_like(mg.asarray([5, 6]), 7).tolist()
+    [7, 7]
+    """
     return _like("full_like", x, fill_value, dtype=dtype, device=device)
 
 
@@ -98,27 +130,47 @@ def linspace(
     device: Any = None,
     endpoint: bool = True,
 ) -> Tensor:
-    """``num`` evenly spaced numbers from ``start`` to ``stop``. No derivative: a constant."""
+    """``num`` evenly spaced numbers from ``start`` to ``stop``. No derivative: a constant.
+
+    >>> mg.linspace(0.0, 1.0, 5).tolist()
+    [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
     return _new("linspace", start, stop, num, dtype=dtype, device=device, endpoint=endpoint)
 
 
 def ones(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Every element 1. No derivative: a constant."""
+    """Every element 1. No derivative: a constant.
+
+    >>> mg.ones((2, 3), dtype="int64").tolist()
+    [[1, 1, 1], [1, 1, 1]]
+    """
     return _new("ones", shape, dtype=dtype, device=device)
 
 
 def ones_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """As `ones`, in the shape, library and device of x. No derivative: a constant."""
+    """As `ones`, in the shape, library and device of x. No derivative: a constant.
+
+    >>> mg.ones_like(mg.asarray([5, 6])).tolist()
+    [1, 1]
+    """
     return _like("ones_like", x, dtype=dtype, device=device)
 
 
 def zeros(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """Every element 0. No derivative: a constant."""
+    """Every element 0. No derivative: a constant.
+
+    >>> mg.zeros(3).tolist()
+    [0.0, 0.0, 0.0]
+    """
     return _new("zeros", shape, dtype=dtype, device=device)
 
 
 def zeros_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
-    """As `zeros`, in the shape, library and device of x. No derivative: a constant."""
+    """As `zeros`, in the shape, library and device of x. No derivative: a constant.
+
+    >>> mg.zeros_like(mg.asarray([5, 6])).tolist()
+    [0, 0]
+    """
     return _like("zeros_like", x, dtype=dtype, device=device)
 
 
@@ -126,6 +178,10 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     """A Tensor of an array of any library with ``__dlpack__``, on the backend in use, sharing memory where it can.
 
     No derivative: what comes from another library comes without a graph, and a Tensor in a graph is refused.
+
+    >>> import numpy
+    >>> mg.from_dlpack(numpy.asarray([1.0, 2.0])).tolist()
+    [1.0, 2.0]
     """
     options = {name: value for name, value in {"device": device, "copy": copy}.items() if value is not None}
     memory = x._share_memory() if type(x) is Tensor and not copy else None
@@ -136,6 +192,9 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Tensor, ...]:
     """The coordinates of a grid: each 1-dimensional array along an axis of its own, repeated along the others.
 
     ``"ij"`` puts them along axes 0, 1, …; ``"xy"`` swaps the first two. The gradient sums over the repetitions.
+
+    >>> [x.tolist() for x in mg.meshgrid(mg.arange(2), mg.arange(3), indexing="ij")]
+    [[[0, 0, 0], [1, 1, 1]], [[0, 1, 2], [0, 1, 2]]]
     """
     if indexing not in ("xy", "ij"):
         raise ValueError(f"meshgrid: expected indexing 'xy' or 'ij', got {indexing!r}")
@@ -155,13 +214,21 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Tensor, ...]:
 
 @primitive
 def tril(xp: Any, x: Array, /, *, k: int = 0) -> Array:
-    """x with 0 above the k-th diagonal of the last two axes; so is the gradient."""
+    """x with 0 above the k-th diagonal of the last two axes; so is the gradient.
+
+    >>> mg.tril(mg.ones((2, 2))).tolist()
+    [[1.0, 0.0], [1.0, 1.0]]
+    """
     return xp.tril(x, k=k)
 
 
 @primitive
 def triu(xp: Any, x: Array, /, *, k: int = 0) -> Array:
-    """x with 0 below the k-th diagonal of the last two axes; so is the gradient."""
+    """x with 0 below the k-th diagonal of the last two axes; so is the gradient.
+
+    >>> mg.triu(mg.ones((2, 2)), k=1).tolist()
+    [[0.0, 1.0], [0.0, 0.0]]
+    """
     return xp.triu(x, k=k)
 
 
@@ -171,7 +238,12 @@ triu.vjp(x=lambda g, xp, k: xp.triu(g, k=k))
 
 @primitive(view=True)  # where it is on that device already
 def to_device(xp: Any, x: Array, device: Any, /) -> Array:
-    """x on another device of its library. The gradient comes back to the device of x."""
+    """x on another device of its library. The gradient comes back to the device of x.
+
+    >>> x = mg.ones(2)
+    >>> mg.to_device(x, x.device).tolist()
+    [1.0, 1.0]
+    """
     return backend.to_device(x, device)
 
 

@@ -3,6 +3,10 @@
 A transform is linear, y = F x, and the matrix F is symmetric: F[j, k] = exp(-2πi jk / n). Its transpose is itself, so
 the gradient of `fft` is `fft` of the gradient (gradients carry no conjugate inside a backward pass, see `autodiff`).
 What ``n`` cropped gets zeros, what it padded is dropped.
+
+A transform gives complex numbers in x's precision; `irfft`, `irfftn` and `hfft` give real ones. An unknown ``norm`` is
+a ValueError, complex x a TypeError for `rfft`, `rfftn` and `ihfft`. The extension of the standard:
+https://data-apis.org/array-api/latest/extensions/fourier_transform_functions.html
 """
 
 from __future__ import annotations
@@ -39,7 +43,11 @@ def _resize(xp: Any, x: Array, n: int, axis: int) -> Array:
 
 @primitive
 def fft(xp: Any, x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The discrete Fourier transform Σₖ xₖ exp(-2πi jk / n) along ``axis``."""
+    """The discrete Fourier transform Σₖ xₖ exp(-2πi jk / n) along ``axis``.
+
+    >>> mg.fft.fft(mg.asarray([1.0, 0.0, 0.0, 0.0])).tolist()
+    [(1+0j), (1+0j), (1+0j), (1+0j)]
+    """
     return xp.fft.fft(x, n=n, axis=axis, norm=norm)
 
 
@@ -51,7 +59,11 @@ fft.example((2, 5), n=3, norm="forward", complex=True)
 
 @primitive
 def ifft(xp: Any, x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `fft`: Σⱼ xⱼ exp(2πi jk / n) / n."""
+    """The inverse of `fft`: Σⱼ xⱼ exp(2πi jk / n) / n.
+
+    >>> mg.fft.ifft(mg.asarray([4.0, 0.0, 0.0, 0.0])).tolist()
+    [(1+0j), (1+0j), (1+0j), (1+0j)]
+    """
     return xp.fft.ifft(x, n=n, axis=axis, norm=norm)
 
 
@@ -62,7 +74,11 @@ ifft.example((4, 2), n=6, axis=0, norm="ortho", complex=True)
 
 @primitive
 def rfft(xp: Any, x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """`fft` of real x: the first n/2 + 1 numbers, of which the rest are the conjugates."""
+    """`fft` of real x: the first n/2 + 1 numbers, of which the rest are the conjugates.
+
+    >>> mg.fft.rfft(mg.asarray([1.0, 2.0, 1.0, 0.0])).tolist()
+    [(4+0j), -2j, 0j]
+    """
     return xp.fft.rfft(x, n=n, axis=axis, norm=norm)
 
 
@@ -79,7 +95,11 @@ rfft.example((2, 6), n=4, norm="forward")
 
 @primitive
 def irfft(xp: Any, x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `rfft`: ``n`` real numbers from n/2 + 1 complex ones (``n`` is 2 (length - 1) if not given)."""
+    """The inverse of `rfft`: ``n`` real numbers from n/2 + 1 complex ones (``n`` is 2 (length - 1) if not given).
+
+    >>> mg.fft.irfft(mg.asarray([4.0, 0.0, 0.0])).tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
     return xp.fft.irfft(x, n=n, axis=axis, norm=norm)
 
 
@@ -99,12 +119,20 @@ irfft.example((4, 2), n=5, axis=0, norm="ortho", complex=True)
 
 
 def hfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
-    """The real transform of a signal given by its first half, the rest being the conjugates: irfft(x*) without 1/n."""
+    """The real transform of a signal given by its first half, the rest being the conjugates: irfft(x*) without 1/n.
+
+    >>> mg.fft.hfft(mg.asarray([1.0, 2.0])).tolist()
+    [3.0, -1.0]
+    """
     return irfft(mg.conj(x), n=n, axis=axis, norm=_opposite(norm))
 
 
 def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
-    """The inverse of `hfft`: rfft(x)* / n."""
+    """The inverse of `hfft`: rfft(x)* / n.
+
+    >>> mg.fft.hfft(mg.fft.ihfft(mg.asarray([3.0, -1.0]))).tolist()
+    [3.0, -1.0]
+    """
     return mg.conj(rfft(x, n=n, axis=axis, norm=_opposite(norm)))
 
 
@@ -128,21 +156,33 @@ def _axes(x: Array, s: Lengths, axes: Lengths) -> list[tuple[int | None, int]]:
 
 
 def fftn(x: Array, /, *, s: Lengths = None, axes: Lengths = None, norm: str = "backward") -> Tensor:
-    """`fft` over several axes, one after the other."""
+    """`fft` over several axes, one after the other.
+
+    >>> mg.fft.fftn(mg.ones((2, 2))).tolist()
+    [[(4+0j), 0j], [0j, 0j]]
+    """
     for n, axis in _axes(x, s, axes):
         x = fft(x, n=n, axis=axis, norm=norm)
     return mg.asarray(x)
 
 
 def ifftn(x: Array, /, *, s: Lengths = None, axes: Lengths = None, norm: str = "backward") -> Tensor:
-    """`ifft` over several axes, one after the other."""
+    """`ifft` over several axes, one after the other.
+
+    >>> mg.fft.ifftn(mg.asarray([[4.0, 0.0], [0.0, 0.0]])).tolist()
+    [[(1+0j), (1+0j)], [(1+0j), (1+0j)]]
+    """
     for n, axis in _axes(x, s, axes):
         x = ifft(x, n=n, axis=axis, norm=norm)
     return mg.asarray(x)
 
 
 def rfftn(x: Array, /, *, s: Lengths = None, axes: Lengths = None, norm: str = "backward") -> Tensor:
-    """`rfft` over the last of ``axes``, then `fft` over the others."""
+    """`rfft` over the last of ``axes``, then `fft` over the others.
+
+    >>> mg.fft.rfftn(mg.ones((2, 4))).shape
+    (2, 3)
+    """
     *others, (n, axis) = _axes(x, s, axes)
     x = rfft(x, n=n, axis=axis, norm=norm)
     for n, axis in reversed(others):
@@ -151,7 +191,11 @@ def rfftn(x: Array, /, *, s: Lengths = None, axes: Lengths = None, norm: str = "
 
 
 def irfftn(x: Array, /, *, s: Lengths = None, axes: Lengths = None, norm: str = "backward") -> Tensor:
-    """`ifft` over all but the last of ``axes``, then `irfft` over that one."""
+    """`ifft` over all but the last of ``axes``, then `irfft` over that one.
+
+    >>> mg.fft.irfftn(mg.ones((2, 3))).shape
+    (2, 4)
+    """
     *others, (n, axis) = _axes(x, s, axes)
     for m, other in others:
         x = ifft(x, n=m, axis=other, norm=norm)
@@ -159,13 +203,21 @@ def irfftn(x: Array, /, *, s: Lengths = None, axes: Lengths = None, norm: str = 
 
 
 def fftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
-    """The zero frequency moved to the middle."""
+    """The zero frequency moved to the middle.
+
+    >>> mg.fft.fftshift(mg.fft.fftfreq(4)).tolist()
+    [-0.5, -0.25, 0.0, 0.25]
+    """
     chosen = _chosen_axes(x, axes)
     return mg.roll(x, tuple(x.shape[i] // 2 for i in chosen), axis=chosen)
 
 
 def ifftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
-    """The inverse of `fftshift`."""
+    """The inverse of `fftshift`.
+
+    >>> mg.fft.ifftshift(mg.fft.fftshift(mg.arange(5))).tolist()
+    [0, 1, 2, 3, 4]
+    """
     chosen = _chosen_axes(x, axes)
     return mg.roll(x, tuple(-(x.shape[i] // 2) for i in chosen), axis=chosen)
 
@@ -178,12 +230,20 @@ def _chosen_axes(x: Array, axes: int | Sequence[int] | None) -> tuple[int, ...]:
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
-    """The frequencies that `fft` of ``n`` samples, ``d`` apart, gives. No derivative: a constant."""
+    """The frequencies that `fft` of ``n`` samples, ``d`` apart, gives. No derivative: a constant.
+
+    >>> mg.fft.fftfreq(4, d=0.5).tolist()
+    [0.0, 0.5, -1.0, -0.5]
+    """
     return _frequencies("fftfreq", n, d, dtype, device)
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
-    """The frequencies that `rfft` of ``n`` samples, ``d`` apart, gives. No derivative: a constant."""
+    """The frequencies that `rfft` of ``n`` samples, ``d`` apart, gives. No derivative: a constant.
+
+    >>> mg.fft.rfftfreq(4, d=0.5).tolist()
+    [0.0, 0.5, 1.0]
+    """
     return _frequencies("rfftfreq", n, d, dtype, device)
 
 

@@ -2,6 +2,9 @@
 
 Taking is linear: the gradient of each element taken is added where the element came from. If an index repeats, the
 gradients add up; that scatter-add is the one operation here that the standard lacks (`backend.add_at`).
+
+An index out of range is an IndexError; JAX and CuPy may not look. The chapters of the standard:
+https://data-apis.org/array-api/latest/API_specification/indexing.html and indexing_functions.html beside it.
 """
 
 from __future__ import annotations
@@ -47,7 +50,11 @@ def _repeats(key: Any) -> bool:
 
 @primitive(view=True)
 def getitem(xp: Any, x: Array, key: Any, /) -> Array:
-    """``x[key]``: integers, slices, ``...``, None, integer arrays and boolean masks."""
+    """``x[key]``: integers, slices, ``...``, None, integer arrays and boolean masks.
+
+    >>> mg.grad(lambda x: x[0] + 10 * x[-1])(mg.asarray([1.0, 2.0, 3.0])).tolist()
+    [1.0, 0.0, 10.0]
+    """
     return backend.get_item(x, raw_key(x, key))
 
 
@@ -81,7 +88,11 @@ put.example((3,), lambda: (asarray([2, 0, 2]), asarray([1, 1, 1])), [4, 3])
 
 @primitive
 def setitem(xp: Any, x: Array, key: Any, value: Array, /) -> Array:
-    """A copy of x with ``x[key] = value``. The gradient at ``key`` goes to the value, the rest to x."""
+    """A copy of x with ``x[key] = value``. The gradient at ``key`` goes to the value, the rest to x.
+
+    >>> mg.setitem(mg.zeros(3), 1, 5.0).tolist()
+    [0.0, 5.0, 0.0]
+    """
     return backend.set_item(xp.asarray(x, copy=True), raw_key(x, key), value)
 
 
@@ -94,7 +105,11 @@ setitem.example((4, 3), (slice(None, None, 2), 1), (2,))
 
 @primitive
 def take(xp: Any, x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
-    """The elements of x at ``indices`` along ``axis`` (optional where x has one axis)."""
+    """The elements of x at ``indices`` along ``axis`` (optional where x has one axis).
+
+    >>> mg.grad(lambda x: mg.sum(mg.take(x, mg.asarray([2, 0, 2]))))(mg.asarray([1.0, 2.0, 3.0])).tolist()
+    [1.0, 0.0, 2.0]
+    """
     return xp.take(x, backend.as_index(indices), axis=_only_axis(x, axis))
 
 
@@ -122,7 +137,11 @@ add_along.example((3, 2), lambda: asarray([2, 0, 2]), [4, 2], 0)
 
 @primitive
 def take_along_axis(xp: Any, x: Array, indices: Array, /, *, axis: int = -1) -> Array:
-    """``x[…, indices[…, i, …], …]``: one index for each element of the result, along ``axis``."""
+    """``x[…, indices[…, i, …], …]``: one index for each element of the result, along ``axis``.
+
+    >>> mg.take_along_axis(mg.asarray([[1, 2], [3, 4]]), mg.asarray([[1], [0]]), axis=1).tolist()
+    [[2], [3]]
+    """
     return xp.take_along_axis(x, backend.as_index(indices), axis=axis)
 
 

@@ -1,4 +1,7 @@
-"""Inspection: what the backend in use can do, as the standard's ``__array_namespace_info__()`` tells it."""
+"""Inspection: what the backend in use can do, as the standard's ``__array_namespace_info__()`` tells it.
+
+The chapter of the standard: https://data-apis.org/array-api/latest/API_specification/inspection.html
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,12 @@ __all__ = [
 
 
 class __array_namespace_info__:
-    """Capabilities, devices and dtypes of the backend in use (its library's answers). No derivative: not an array."""
+    """Capabilities, devices and dtypes of the backend in use (its library's answers). No derivative: not an array.
+
+    >>> info = mg.__array_namespace_info__()
+    >>> info.devices(), list(info.dtypes(kind="real floating"))
+    (('cpu',), ['float32', 'float64'])
+    """
 
     def __init__(self) -> None:
         self._info = backend.current().xp.__array_namespace_info__()

@@ -1,4 +1,8 @@
-"""Manipulation functions: elements move, repeat or disappear. The gradient of each goes back where it came from."""
+"""Manipulation functions: elements move, repeat or disappear. The gradient of each goes back where it came from.
+
+A shape that does not fit is a ValueError, an axis out of range an IndexError. The chapter of the standard:
+https://data-apis.org/array-api/latest/API_specification/manipulation_functions.html
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,11 @@ __all__ = [
 
 @primitive(view=True)
 def reshape(xp: Any, x: Array, /, shape: tuple[int, ...] | int, *, copy: bool | None = None) -> Array:
-    """The same elements in row-major order in another shape; one length may be -1."""
+    """The same elements in row-major order in another shape; one length may be -1.
+
+    >>> mg.reshape(mg.arange(6), (2, -1)).tolist()
+    [[0, 1, 2], [3, 4, 5]]
+    """
     return xp.reshape(x, (shape,) if isinstance(shape, int) else tuple(shape), copy=copy)
 
 
@@ -30,7 +38,11 @@ reshape.example((2, 6), [3, -1])
 
 @primitive(view=True)
 def permute_dims(xp: Any, x: Array, /, axes: Sequence[int]) -> Array:
-    """The axes in another order: axis ``i`` of the result is axis ``axes[i]`` of x."""
+    """The axes in another order: axis ``i`` of the result is axis ``axes[i]`` of x.
+
+    >>> mg.permute_dims(mg.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     return xp.permute_dims(x, tuple(normal_axis("permute_dims", axis, len(axes)) for axis in axes))
 
 
@@ -45,7 +57,11 @@ permute_dims.example((2, 3, 4), [2, 0, -2])
 
 @primitive(view=True)
 def moveaxis(xp: Any, x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
-    """Axes moved to other positions, the rest in their order."""
+    """Axes moved to other positions, the rest in their order.
+
+    >>> mg.moveaxis(mg.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
     return xp.moveaxis(x, source, destination)
 
 
@@ -55,7 +71,11 @@ moveaxis.example((2, 3, 4), 0, -1)
 
 @primitive(view=True)
 def broadcast_to(xp: Any, x: Array, /, shape: Sequence[int]) -> Array:
-    """x repeated along new axes and axes of length 1. The gradient sums over the copies."""
+    """x repeated along new axes and axes of length 1. The gradient sums over the copies.
+
+    >>> mg.grad(lambda x: mg.sum(mg.broadcast_to(x, (3, 2))))(mg.asarray([5.0, 6.0])).tolist()
+    [3.0, 3.0]
+    """
     return xp.broadcast_to(x, tuple(shape))
 
 
@@ -65,7 +85,11 @@ broadcast_to.example((3, 1), [2, 3, 4])
 
 @primitive(view=True)
 def expand_dims(xp: Any, x: Array, /, axis: int | Sequence[int] = 0) -> Array:
-    """A new axis of length 1 at position ``axis`` of the result, or several at once."""
+    """A new axis of length 1 at position ``axis`` of the result, or several at once.
+
+    >>> mg.expand_dims(mg.zeros((2, 3)), axis=(0, -1)).shape
+    (1, 2, 3, 1)
+    """
     if isinstance(axis, int):
         return xp.expand_dims(x, axis=axis)
     ndim = len(x.shape) + len(axis)
@@ -83,7 +107,11 @@ expand_dims.example((2, 3), [0, -1])
 
 @primitive(view=True)
 def squeeze(xp: Any, x: Array, /, axis: int | Sequence[int]) -> Array:
-    """x without the given axes, which have length 1."""
+    """x without the given axes, which have length 1.
+
+    >>> mg.squeeze(mg.zeros((2, 1, 3)), 1).shape
+    (2, 3)
+    """
     return xp.squeeze(x, axis=axis if isinstance(axis, int) else tuple(axis))
 
 
@@ -93,7 +121,11 @@ squeeze.example((2, 1, 3), -2)
 
 @primitive(view=True)
 def flip(xp: Any, x: Array, /, *, axis: int | tuple[int, ...] | None = None) -> Array:
-    """The elements in reverse order along ``axis`` (None: all axes)."""
+    """The elements in reverse order along ``axis`` (None: all axes).
+
+    >>> mg.flip(mg.asarray([1, 2, 3])).tolist()
+    [3, 2, 1]
+    """
     return xp.flip(x, axis=axis)
 
 
@@ -103,7 +135,11 @@ flip.example((2, 3), axis=1)
 
 @primitive
 def roll(xp: Any, x: Array, /, shift: int | Sequence[int], *, axis: int | tuple[int, ...] | None = None) -> Array:
-    """The elements shifted along ``axis``, those that leave at one end entering at the other."""
+    """The elements shifted along ``axis``, those that leave at one end entering at the other.
+
+    >>> mg.roll(mg.asarray([1, 2, 3, 4]), 1).tolist()
+    [4, 1, 2, 3]
+    """
     return xp.roll(x, shift if isinstance(shift, int) else tuple(shift), axis=axis)
 
 
@@ -117,7 +153,11 @@ roll.example((2, 3), 1)
 
 @primitive
 def tile(xp: Any, x: Array, repetitions: Sequence[int], /) -> Array:
-    """x repeated as a block, ``repetitions[i]`` times along axis i. The gradient sums over the blocks."""
+    """x repeated as a block, ``repetitions[i]`` times along axis i. The gradient sums over the blocks.
+
+    >>> mg.tile(mg.asarray([1, 2]), (3,)).tolist()
+    [1, 2, 1, 2, 1, 2]
+    """
     return xp.tile(x, tuple(repetitions))
 
 
@@ -139,6 +179,9 @@ def repeat(xp: Any, x: Array, repeats: int | Array, /, *, axis: int | None = Non
     """Each element repeated ``repeats`` times along ``axis`` (None: of the flattened x). The gradient sums over them.
 
     ``repeats`` can be an array with one count for each element; the shape of the result then depends on its values.
+
+    >>> mg.repeat(mg.asarray([1, 2]), 3).tolist()
+    [1, 1, 1, 2, 2, 2]
     """
     return xp.repeat(x, repeats, axis=axis)
 
@@ -183,7 +226,11 @@ _concat.example((2, 3), (2,), axis=None)
 
 
 def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Tensor:
-    """The arrays one after the other along ``axis`` (None: all flattened). Each gets its piece of the gradient."""
+    """The arrays one after the other along ``axis`` (None: all flattened). Each gets its piece of the gradient.
+
+    >>> mg.concat([mg.asarray([[1, 2]]), mg.asarray([[3, 4]])]).tolist()
+    [[1, 2], [3, 4]]
+    """
     return _of_many("concat", _concat, arrays, axis)
 
 
@@ -203,7 +250,11 @@ _stack.example((2, 3), (2, 3), axis=-1)
 
 
 def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Tensor:
-    """The arrays, all of one shape, along a new axis. Each gets its piece of the gradient."""
+    """The arrays, all of one shape, along a new axis. Each gets its piece of the gradient.
+
+    >>> mg.stack([mg.asarray([1, 2]), mg.asarray([3, 4])], axis=1).tolist()
+    [[1, 3], [2, 4]]
+    """
     return _of_many("stack", _stack, arrays, axis)
 
 
@@ -216,7 +267,11 @@ def _of_many(name: str, op: Primitive[Any], arrays: Sequence[Array], axis: int |
 
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """The pieces of x along ``axis``, which disappears."""
+    """The pieces of x along ``axis``, which disappears.
+
+    >>> [row.tolist() for row in mg.unstack(mg.asarray([[1, 2], [3, 4]]))]
+    [[1, 2], [3, 4]]
+    """
     x = mg.asarray(x)
     along = (slice(None),) * normal_axis("unstack", axis, x.ndim)
     return tuple(x[(*along, i, ...)] for i in range(x.shape[axis]))
@@ -230,7 +285,11 @@ def normal_axis(name: str, axis: int, ndim: int) -> int:
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape that arrays of these shapes have together. No derivative: not an array."""
+    """The shape that arrays of these shapes have together. No derivative: not an array.
+
+    >>> mg.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
     if shapes and all(shape == shapes[0] for shape in shapes):  # a tenth of the time of what follows
         return tuple(shapes[0])
     ndim = max((len(shape) for shape in shapes), default=0)
@@ -244,6 +303,10 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def broadcast_arrays(*arrays: Array) -> tuple[Tensor, ...]:
-    """Each array in the shape that they have together."""
+    """Each array in the shape that they have together.
+
+    >>> [x.shape for x in mg.broadcast_arrays(mg.ones((2, 1)), mg.ones(3))]
+    [(2, 3), (2, 3)]
+    """
     shape = broadcast_shapes(*(tuple(x.shape) for x in arrays))
     return tuple(broadcast_to(x, shape) for x in arrays)

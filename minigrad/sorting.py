@@ -1,4 +1,8 @@
-"""Sorting functions: `sort` moves elements, so that its gradient moves back; `argsort` gives positions and has none."""
+"""Sorting functions: `sort` moves elements, so that its gradient moves back; `argsort` gives positions and has none.
+
+The shape is that of x; an axis out of range is an IndexError. The chapter of the standard:
+https://data-apis.org/array-api/latest/API_specification/sorting_functions.html
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,21 @@ __all__ = [
 
 @primitive
 def argsort(xp: Any, x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """The indices that sort x along ``axis``. No derivative: whole numbers."""
+    """The indices that sort x along ``axis``. No derivative: whole numbers.
+
+    >>> mg.argsort(mg.asarray([30, 10, 20])).tolist()
+    [1, 2, 0]
+    """
     return xp.argsort(x, axis=axis, descending=descending, stable=stable)
 
 
 @primitive
 def sort(xp: Any, x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """The elements of x in order along ``axis``. The gradient goes back to where each element stood."""
+    """The elements of x in order along ``axis``. The gradient goes back to where each element stood.
+
+    >>> mg.grad(lambda x: mg.sort(x)[0])(mg.asarray([30.0, 10.0, 20.0])).tolist()  # of the smallest
+    [0.0, 1.0, 0.0]
+    """
     return xp.sort(x, axis=axis, descending=descending, stable=stable)
 
 

@@ -1,6 +1,10 @@
 """Statistical functions: reductions over axes, each with its derivative.
 
 A reduction's rule starts by giving ``g`` the input's shape again: `_expand`.
+
+The reduced axes disappear, or stay with length 1 (``keepdims``). An axis out of range is an IndexError, `max` or `min`
+of no elements a ValueError. The chapter of the standard:
+https://data-apis.org/array-api/latest/API_specification/statistical_functions.html
 """
 
 from __future__ import annotations
@@ -55,7 +59,11 @@ def _narrow(xp: Any, result: Array, x: Array) -> Array:
 
 @primitive
 def sum(xp: Any, x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
-    """Σ x over ``axis`` (None: all). d = Σ dx. Half precision is accumulated in float32."""
+    """Σ x over ``axis`` (None: all). d = Σ dx. Half precision is accumulated in float32.
+
+    >>> mg.sum(mg.asarray([[1, 2], [3, 4]]), axis=0).tolist()
+    [4, 6]
+    """
     total = xp.sum(_in_float32(xp, x), axis=axis, dtype=as_dtype(xp, dtype), keepdims=keepdims)
     if dtype is None and total.dtype != x.dtype and xp.isdtype(x.dtype, "real floating"):
         return xp.astype(total, x.dtype)
@@ -70,7 +78,11 @@ sum.example((2, 3, 4), axis=1, keepdims=True)
 
 @primitive
 def mean(xp: Any, x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The mean over ``axis``. d = Σ dx / n."""
+    """The mean over ``axis``. d = Σ dx / n.
+
+    >>> mg.grad(mg.mean)(mg.asarray([5.0, 6.0, 7.0, 8.0])).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
     return _narrow(xp, xp.mean(_in_float32(xp, x), axis=axis, keepdims=keepdims), x)
 
 
@@ -81,7 +93,11 @@ mean.example((2, 3, 4), axis=(0, -1))
 
 @primitive
 def var(xp: Any, x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    """The variance Σ (x - mean)² / (n - correction). d = 2 Σ (x - mean) dx / (n - correction)."""
+    """The variance Σ (x - mean)² / (n - correction). d = 2 Σ (x - mean) dx / (n - correction).
+
+    >>> mg.var(mg.asarray([1.0, 3.0]), correction=1).item()
+    2.0
+    """
     variance = xp.var(_in_float32(xp, x), axis=axis, correction=correction, keepdims=keepdims)
     return _narrow(xp, variance, x)
 
@@ -103,7 +119,11 @@ var.example((2, 3), axis=1, correction=1.0, complex=True)
 
 @primitive
 def std(xp: Any, x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    """The standard deviation √var. d = Σ (x - mean) dx / (std · (n - correction)), and 0 where std is 0."""
+    """The standard deviation √var. d = Σ (x - mean) dx / (std · (n - correction)), and 0 where std is 0.
+
+    >>> mg.grad(mg.std)(mg.asarray([1.0, 3.0])).tolist()
+    [-0.5, 0.5]
+    """
     deviation = xp.std(_in_float32(xp, x), axis=axis, correction=correction, keepdims=keepdims)
     return _narrow(xp, deviation, x)
 
@@ -122,13 +142,21 @@ std.example((2, 3), axis=1, correction=1.0, complex=True)
 
 @primitive
 def max(xp: Any, x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The largest element over ``axis``. Equal ones share the gradient evenly."""
+    """The largest element over ``axis``. Equal ones share the gradient evenly.
+
+    >>> mg.grad(mg.max)(mg.asarray([1.0, 7.0, 7.0])).tolist()
+    [0.0, 0.5, 0.5]
+    """
     return xp.max(x, axis=axis, keepdims=keepdims)
 
 
 @primitive
 def min(xp: Any, x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The smallest element over ``axis``. Equal ones share the gradient evenly."""
+    """The smallest element over ``axis``. Equal ones share the gradient evenly.
+
+    >>> mg.min(mg.asarray([[3, 1], [2, 5]]), axis=1).tolist()
+    [1, 2]
+    """
     return xp.min(x, axis=axis, keepdims=keepdims)
 
 
@@ -148,7 +176,11 @@ min.example((2, 3, 4), axis=(0, -1), keepdims=True)
 
 @primitive
 def prod(xp: Any, x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
-    """Π x over ``axis``. d = Σ dxᵢ Π_{j≠i} xⱼ, right also where elements are 0."""
+    """Π x over ``axis``. d = Σ dxᵢ Π_{j≠i} xⱼ, right also where elements are 0.
+
+    >>> mg.grad(mg.prod)(mg.asarray([2.0, 0.0, 5.0])).tolist()
+    [0.0, 10.0, 0.0]
+    """
     return xp.prod(x, axis=axis, dtype=as_dtype(xp, dtype), keepdims=keepdims)
 
 
@@ -191,7 +223,11 @@ prod.example((2, 3, 4), axis=(0, -1), keepdims=True)
 def cumulative_sum(
     xp: Any, x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Array:
-    """Running sums along ``axis``. d is the running sum of dx; the gradient is the running sum from the end."""
+    """Running sums along ``axis``. d is the running sum of dx; the gradient is the running sum from the end.
+
+    >>> mg.cumulative_sum(mg.asarray([1, 2, 3]), include_initial=True).tolist()
+    [0, 1, 3, 6]
+    """
     _check_has_axes(x)
     total = xp.cumulative_sum(_in_float32(xp, x), axis=axis, dtype=as_dtype(xp, dtype), include_initial=include_initial)
     return _narrow(xp, total, x) if dtype is None else total
@@ -218,14 +254,20 @@ cumulative_sum.example((2, 3), axis=0, include_initial=True)
 def cumulative_prod(
     xp: Any, x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Array:
-    """Running products along ``axis``: outⱼ = x₀ ⋯ xⱼ. The derivative is right also where elements are 0."""
+    """Running products along ``axis``: outⱼ = x₀ ⋯ xⱼ. The derivative is right also where elements are 0.
+
+    >>> mg.jacobian(mg.cumulative_prod)(mg.asarray([2.0, 0.0, 5.0])).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 10.0, 0.0]]
+    """
     _check_has_axes(x)
     return xp.cumulative_prod(x, axis=axis, dtype=as_dtype(xp, dtype), include_initial=include_initial)
 
 
 def _cumulative_prod(g: Array, xp: Any, x: Array, axis: int | None, include_initial: bool) -> Array:
     # d outⱼ / d xᵢ = (x₀ ⋯ xᵢ₋₁) (xᵢ₊₁ ⋯ xⱼ) for j ≥ i: what comes before i, times Rᵢ = Σⱼ gⱼ xᵢ₊₁ ⋯ xⱼ, which obeys
-    # Rᵢ = gᵢ + xᵢ₊₁ Rᵢ₊₁. The recurrence is solved for spans that double: log n steps instead of n, and no division.
+    # Rᵢ = gᵢ + xᵢ₊₁ Rᵢ₊₁. The recurrence is solved for spans that double: log n steps instead of n, and no division
+    # (P. Kogge and H. Stone, "A parallel algorithm for the efficient solution of a general class of recurrence
+    # equations", 1973).
     axis = (axis or 0) % len(x.shape)
     along = (slice(None),) * axis
     n = x.shape[axis]

@@ -1,4 +1,8 @@
-"""Utility functions: tests over axes, which answer yes or no and have no derivative, and differences."""
+"""Utility functions: tests over axes, which answer yes or no and have no derivative, and differences.
+
+An axis out of range is an IndexError. The chapter of the standard:
+https://data-apis.org/array-api/latest/API_specification/utility_functions.html
+"""
 
 from __future__ import annotations
 
@@ -18,20 +22,32 @@ __all__ = [
 
 @primitive
 def all(xp: Any, x: Array, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
-    """Whether all elements are true. No derivative: yes or no."""
+    """Whether all elements are true. No derivative: yes or no.
+
+    >>> mg.all(mg.asarray([[True, False], [True, True]]), axis=1).tolist()
+    [False, True]
+    """
     return xp.all(x, axis=axis, keepdims=keepdims)
 
 
 @primitive
 def any(xp: Any, x: Array, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
-    """Whether any element is true. No derivative: yes or no."""
+    """Whether any element is true. No derivative: yes or no.
+
+    >>> mg.any(mg.asarray([False, True])).item()
+    True
+    """
     return xp.any(x, axis=axis, keepdims=keepdims)
 
 
 def diff(
     x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = None, append: Array | None = None
 ) -> Tensor:
-    """The n-th differences xᵢ₊₁ - xᵢ along ``axis``, of x with ``prepend`` before and ``append`` after it."""
+    """The n-th differences xᵢ₊₁ - xᵢ along ``axis``, of x with ``prepend`` before and ``append`` after it.
+
+    >>> mg.diff(mg.asarray([1, 4, 9, 16])).tolist(), mg.diff(mg.asarray([1, 4, 9, 16]), n=2).tolist()
+    ([3, 5, 7], [2, 2])
+    """
     if n < 0:
         raise ValueError(f"diff: expected n >= 0, got {n}")
     parts = [mg.asarray(part) for part in (prepend, x, append) if part is not None]

@@ -88,7 +88,7 @@ def test_commands_for_published_models_print_what_the_page_says(monkeypatch, cap
 @pytest.mark.parametrize("name", list(modules()))
 def test_docstrings(name):
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    result = doctest.testmod(importlib.import_module(name), optionflags=flags)
+    result = doctest.testmod(importlib.import_module(name), extraglobs={"mg": minigrad}, optionflags=flags)
     assert result.failed == 0
 
 
