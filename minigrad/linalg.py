@@ -2,9 +2,25 @@
 
 The rules are written as the literature writes them, with the adjoint: for Y = f(X), ``G`` with dL = Re tr(Gᴴ dY) goes
 in and the same of X comes out. It is the conjugate of the gradient ``g`` that the engine carries, and for real arrays
-the same number, so each rule begins and ends with `_conj`. Sources: M. Giles, "Collected matrix derivative results for
-forward and reverse mode algorithmic differentiation" (2008); S. Walter and L. Lehmann, "Algorithmic differentiation of
-linear algebra functions" (2010); J. Townsend, "Differentiating the singular value decomposition" (2016).
+the same number, so each rule begins and ends with `_conj`.
+
+The extension of the standard: https://data-apis.org/array-api/latest/extensions/linear_algebra_functions.html. Matrices
+are the last two axes; inverses and decompositions are of floating-point numbers, real or complex. A matrix that a
+function cannot take (not square, singular, not positive definite) is a ValueError; JAX gives NaN or infinite numbers
+for the last two. The sources that the docstrings name:
+
+- G. Golub and V. Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems whose variables
+  separate" (1973)
+- M. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic differentiation" (2008)
+- S. Walter and L. Lehmann, "Algorithmic differentiation of linear algebra functions with application in optimum
+  experimental design" (2010, arXiv:1001.1654)
+- I. Murray, "Differentiation of the Cholesky decomposition" (2016, arXiv:1602.07527)
+- J. Townsend, "Differentiating the singular value decomposition" (2016)
+- C. Boeddeker et al., "On the computation of complex-valued gradients with application to statistically optimum
+  beamforming" (2017, arXiv:1701.00392)
+- M. Seeger et al., "Auto-differentiating linear algebra" (2017, arXiv:1710.08717)
+- D. Roberts and L. Roberts, "QR and LQ decomposition matrix backpropagation algorithms for square, wide, and deep …
+  matrices and their software implementation" (2020, arXiv:2009.10071)
 
 Eigenvectors of equal eigenvalues (and singular vectors of equal singular values) are not unique, and have no
 derivative. There the part of the gradient that mixes them is taken as 0: a function of the eigenvalues alone has the
@@ -57,7 +73,11 @@ def _positive(x: Tensor) -> Tensor:
 
 @primitive
 def cross(xp: Any, x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
-    """The cross product of vectors of three numbers along ``axis``. d = dx1 × x2 + x1 × dx2."""
+    """The cross product of vectors of three numbers along ``axis``. d = dx1 × x2 + x1 × dx2.
+
+    >>> mg.linalg.cross(mg.asarray([1, 0, 0]), mg.asarray([0, 1, 0])).tolist()
+    [0, 0, 1]
+    """
     return xp.linalg.cross(x1, x2, axis=axis)
 
 
@@ -71,7 +91,11 @@ cross.example((3, 2), (3, 2), axis=-2)
 
 @primitive
 def outer(xp: Any, x1: Array, x2: Array, /) -> Array:
-    """x1ᵢ x2ⱼ for vectors."""
+    """x1ᵢ x2ⱼ for vectors.
+
+    >>> mg.linalg.outer(mg.asarray([1, 2]), mg.asarray([3, 4])).tolist()
+    [[3, 4], [6, 8]]
+    """
     return xp.linalg.outer(x1, x2)
 
 
@@ -81,7 +105,11 @@ outer.example((2,), (3,))
 
 @primitive(view=True)
 def diagonal(xp: Any, x: Array, /, *, offset: int = 0) -> Array:
-    """The diagonal of the last two axes, ``offset`` above (or, negative, below) the main one."""
+    """The diagonal of the last two axes, ``offset`` above (or, negative, below) the main one.
+
+    >>> mg.linalg.diagonal(mg.asarray([[1, 2, 3], [4, 5, 6]]), offset=1).tolist()
+    [2, 6]
+    """
     return xp.linalg.diagonal(x, offset=offset)
 
 
@@ -102,7 +130,11 @@ diagonal.example((2, 4, 3), offset=-2)
 
 
 def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
-    """The sum of the diagonal."""
+    """The sum of the diagonal.
+
+    >>> mg.grad(mg.linalg.trace)(mg.asarray([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
     return mg.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
@@ -111,7 +143,11 @@ def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
 
 @primitive
 def inv(xp: Any, x: Array, /) -> Array:
-    """X⁻¹. d = -X⁻¹ dX X⁻¹."""
+    """X⁻¹. d = -X⁻¹ dX X⁻¹ (Giles, 2008).
+
+    >>> mg.linalg.inv(mg.asarray([[2.0, 0.0], [0.0, 4.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
+    """
     return xp.linalg.inv(x)
 
 
@@ -121,7 +157,11 @@ inv.example((2, 3, 3))
 
 @primitive
 def solve(xp: Any, x1: Array, x2: Array, /) -> Array:
-    """The Y of x1 Y = x2, for matrices or one vector x2. dY = x1⁻¹ (dx2 - dx1 Y)."""
+    """The Y of x1 Y = x2, for matrices or one vector x2. dY = x1⁻¹ (dx2 - dx1 Y) (Giles, 2008).
+
+    >>> mg.linalg.solve(mg.asarray([[2.0, 0.0], [0.0, 4.0]]), mg.asarray([6.0, 8.0])).tolist()
+    [3.0, 2.0]
+    """
     return xp.linalg.solve(x1, x2)
 
 
@@ -145,7 +185,13 @@ solve.example((3, 3), (3,))
 
 @primitive
 def pinv(xp: Any, x: Array, /, *, rtol: float | Array | None = None) -> Array:
-    """The pseudo-inverse P = X⁺, of constant rank: dP = -P dX P + P Pᴴ dXᴴ (I - X P) + (I - P X) dXᴴ Pᴴ P."""
+    """The pseudo-inverse P = X⁺, of constant rank: dP = -P dX P + P Pᴴ dXᴴ (I - X P) + (I - P X) dXᴴ Pᴴ P.
+
+    X is (…, m, n), P (…, n, m). The derivative: Golub and Pereyra (1973).
+
+    >>> mg.linalg.pinv(mg.asarray([[[4.0]], [[0.0]]])).tolist()  # of two matrices, the second without an inverse
+    [[[0.25]], [[0.0]]]
+    """
     return xp.linalg.pinv(x) if rtol is None else xp.linalg.pinv(x, rtol=rtol)
 
 
@@ -165,7 +211,13 @@ pinv.example((2, 4))
 
 @primitive
 def det(xp: Any, x: Array, /) -> Array:
-    """The determinant. d = det(X) tr(X⁻¹ dX). Where X is singular, LAPACK's error about X⁻¹ is the derivative's."""
+    """The determinant. d = det(X) tr(X⁻¹ dX). Where X is singular, LAPACK's error about X⁻¹ is the derivative's.
+
+    The derivative: Giles (2008).
+
+    >>> mg.grad(mg.linalg.det)(mg.eye(2)).tolist()  # d det(I) = tr dX
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
     return xp.linalg.det(x)
 
 
@@ -206,12 +258,23 @@ _slogdet.example((2, 2), complex=True)
 
 
 def slogdet(x: Array, /) -> SlogdetResult:
-    """The sign of the determinant (for complex x a number on the unit circle) and the logarithm of its size."""
+    """The sign of the determinant (for complex x a number on the unit circle) and the logarithm of its size.
+
+    The derivative: Giles (2008).
+
+    >>> sign, logabsdet = mg.linalg.slogdet(-mg.eye(3))
+    >>> sign.item(), logabsdet.item()
+    (-1.0, 0.0)
+    """
     return SlogdetResult(*_slogdet(x))
 
 
 def matrix_power(x: Array, n: int, /) -> Tensor:
-    """X multiplied by itself n times, by repeated squaring; its inverse for negative n, the identity for n = 0."""
+    """X multiplied by itself n times, by repeated squaring; its inverse for negative n, the identity for n = 0.
+
+    >>> mg.linalg.matrix_power(mg.asarray([[1, 1], [0, 1]]), 5).tolist()
+    [[1, 5], [0, 1]]
+    """
     x = mg.asarray(x)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"matrix_power: expected square matrices, got shape {x.shape}")
@@ -238,7 +301,10 @@ def matrix_power(x: Array, n: int, /) -> Tensor:
 def cholesky(xp: Any, x: Array, /, *, upper: bool = False) -> Array:
     """The triangular L with X = L Lᴴ (``upper``: U with X = Uᴴ U). dL = L Φ(L⁻¹ dX L⁻ᴴ), Φ: lower half, half diagonal.
 
-    The gradient is that of a function of Hermitian matrices, and Hermitian itself.
+    The gradient is that of a function of Hermitian matrices, and Hermitian itself (Murray, 2016).
+
+    >>> mg.linalg.cholesky(mg.asarray([[4.0, 2.0], [2.0, 10.0]])).tolist()
+    [[2.0, 0.0], [1.0, 3.0]]
     """
     return xp.linalg.cholesky(x, upper=upper)
 
@@ -265,7 +331,7 @@ class QRResult(NamedTuple):
 
 @primitive
 def _qr(xp: Any, x: Array, /, *, mode: str = "reduced") -> tuple[Array, ...]:
-    """Orthonormal Q and upper triangular R with X = Q R (Walter and Lehmann, 2010)."""
+    """Orthonormal Q and upper triangular R with X = Q R."""
     return tuple(xp.linalg.qr(x, mode=mode))
 
 
@@ -300,7 +366,12 @@ def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
     """Orthonormal Q and upper triangular R with X = Q R; ``mode="complete"`` gives a square Q.
 
     The derivative needs independent columns (the first m of a wide matrix), and of a tall one the reduced mode, as the
-    columns that complete Q are a free choice.
+    columns that complete Q are a free choice. It is that of Walter and Lehmann (2010) and Seeger et al. (2017), for a
+    wide matrix that of Roberts and Roberts (2020).
+
+    >>> Q, R = mg.linalg.qr(mg.ones((3, 2)))
+    >>> Q.shape, R.shape
+    ((3, 2), (2, 2))
     """
     x = mg.asarray(x)
     _refuse_free_columns("qr", x, mode == "complete" and x.shape[-2] > x.shape[-1], 'mode="reduced"')
@@ -350,7 +421,10 @@ _eigh.example((2, 3, 3), of=_positive)
 def eigh(x: Array, /) -> EighResult:
     """The eigenvalues of Hermitian matrices, in increasing order, and the eigenvectors as columns.
 
-    The gradient is that of a function of Hermitian matrices, and Hermitian itself.
+    The gradient is that of a function of Hermitian matrices, and Hermitian itself (Seeger et al., 2017).
+
+    >>> mg.linalg.eigh(mg.asarray([[3.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
+    [1.0, 3.0]
     """
     return EighResult(*_eigh(x))
 
@@ -364,7 +438,7 @@ class EigResult(NamedTuple):
 
 @primitive
 def _eig(xp: Any, x: Array, /) -> tuple[Array, ...]:
-    """Eigenvalues and eigenvectors of any square matrix, of length 1: V⁻¹ dX V = diag(dw) + …, see Giles (2008)."""
+    """Eigenvalues and eigenvectors of any square matrix, of length 1: V⁻¹ dX V = diag(dw) + …"""
     return tuple(xp.linalg.eig(x))
 
 
@@ -383,17 +457,31 @@ _eig.example((3, 3), of=_positive)
 
 
 def eig(x: Array, /) -> EigResult:
-    """The eigenvalues, in no particular order, and eigenvectors of length 1 of square matrices, both complex."""
+    """The eigenvalues, in no particular order, and eigenvectors of length 1 of square matrices, both complex.
+
+    The derivative: Boeddeker et al. (2017), equation 4.77.
+
+    >>> mg.linalg.eig(mg.asarray([[1.0, 2.0], [0.0, 3.0]])).eigenvalues.tolist()
+    [(1+0j), (3+0j)]
+    """
     return EigResult(*_eig(x))
 
 
 def eigvals(x: Array, /) -> Tensor:
-    """The eigenvalues of square matrices, in no particular order and complex."""
+    """The eigenvalues of square matrices, in no particular order and complex.
+
+    >>> mg.imag(mg.linalg.eigvals(mg.asarray([[0.0, 1.0], [-1.0, 0.0]]))).tolist()  # i and -i
+    [1.0, -1.0]
+    """
     return eig(x).eigenvalues
 
 
 def eigvalsh(x: Array, /) -> Tensor:
-    """The eigenvalues of Hermitian matrices, in increasing order. dw = diag(Vᴴ dX V)."""
+    """The eigenvalues of Hermitian matrices, in increasing order. dw = diag(Vᴴ dX V) (Giles, 2008).
+
+    >>> mg.grad(lambda x: mg.linalg.eigvalsh(x)[0])(mg.asarray([[3.0, 0.0], [0.0, 1.0]])).tolist()
+    [[0.0, 0.0], [0.0, 1.0]]
+    """
     return _eigvalsh(x)
 
 
@@ -423,7 +511,7 @@ class SVDResult(NamedTuple):
 
 @primitive
 def _svd(xp: Any, x: Array, /, *, full_matrices: bool = True) -> tuple[Array, ...]:
-    """The singular value decomposition (Townsend, 2016)."""
+    """The singular value decomposition."""
     return tuple(xp.linalg.svd(x, full_matrices=full_matrices))
 
 
@@ -458,7 +546,10 @@ def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
     """The singular value decomposition X = U diag(S) Vh, the singular values decreasing.
 
     The derivative of a matrix that is not square needs ``full_matrices=False``, as the vectors that complete U or Vh
-    are a free choice.
+    are a free choice (Townsend, 2016).
+
+    >>> [part.shape for part in mg.linalg.svd(mg.ones((3, 2)), full_matrices=False)]
+    [(3, 2), (2,), (2, 2)]
     """
     x = mg.asarray(x)
     _refuse_free_columns("svd", x, full_matrices and x.shape[-1] != x.shape[-2], "full_matrices=False")
@@ -467,7 +558,11 @@ def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
 
 @primitive
 def svdvals(xp: Any, x: Array, /) -> Array:
-    """The singular values, decreasing. ds = Re diag(Uᴴ dX V)."""
+    """The singular values, decreasing. ds = Re diag(Uᴴ dX V) (Townsend, 2016).
+
+    >>> mg.linalg.svdvals(mg.asarray([[3.0, 0.0], [0.0, -4.0]])).tolist()
+    [4.0, 3.0]
+    """
     return xp.linalg.svdvals(x)
 
 
@@ -485,7 +580,11 @@ svdvals.example((2, 3, 4))
 
 @primitive
 def matrix_rank(xp: Any, x: Array, /, *, rtol: float | Array | None = None) -> Array:
-    """The number of singular values above ``rtol`` times the largest. No derivative: whole numbers."""
+    """The number of singular values above ``rtol`` times the largest. No derivative: whole numbers.
+
+    >>> mg.linalg.matrix_rank(mg.ones((3, 3))).item()
+    1
+    """
     return xp.linalg.matrix_rank(x) if rtol is None else xp.linalg.matrix_rank(x, rtol=rtol)
 
 
@@ -502,6 +601,9 @@ def vector_norm(
     """(Σ |x|^ord)^(1/ord) over ``axis``; ±inf: the largest or smallest |x|; 0: how many are not 0.
 
     d = Σ sign(x) (|x| / norm)^(ord-1) dx, and 0 where the norm is 0. Equal largest ones share the gradient evenly.
+
+    >>> mg.grad(mg.linalg.vector_norm)(mg.asarray([3.0, 4.0])).tolist()
+    [0.6, 0.8]
     """
     return xp.linalg.vector_norm(x, axis=axis, keepdims=keepdims, ord=ord)
 
@@ -549,6 +651,9 @@ def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: float | str | None 
 
     ``"fro"`` √Σ|x|², ``"nuc"`` the sum of the singular values, ±2 the largest or smallest of them, ±1 the largest or
     smallest sum of |x| down a column, ±inf that along a row.
+
+    >>> mg.linalg.matrix_norm(mg.asarray([[1.0, -2.0], [3.0, 4.0]]), ord=1).item()
+    6.0
     """
     x = mg.asarray(x)
     if x.ndim < 2:
