@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 import shlex
@@ -90,6 +91,22 @@ def test_docstrings(name):
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     result = doctest.testmod(importlib.import_module(name), extraglobs={"mg": minigrad}, optionflags=flags)
     assert result.failed == 0
+
+
+DOCUMENTED = [
+    *("minigrad.creation", "minigrad.data_types", "minigrad.elementwise", "minigrad.fft", "minigrad.indexing"),
+    *("minigrad.inspection", "minigrad.linalg", "minigrad.linear_algebra", "minigrad.manipulation", "minigrad.random"),
+    *("minigrad.searching", "minigrad.sets", "minigrad.sorting", "minigrad.statistical", "minigrad.utility"),
+]
+SOURCE = re.compile(r"https://|arXiv:|[(,] ?(19|20)\d\d\b")  # an address or a year
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_public_names_have_examples_and_a_source(name):
+    module = importlib.import_module(name)
+    docs = {public: inspect.getdoc(getattr(module, public)) or "" for public in module.__all__}
+    assert [public for public, text in docs.items() if ">>> " not in text] == []
+    assert SOURCE.search("\n".join([module.__doc__, *docs.values()]))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
