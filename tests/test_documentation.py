@@ -88,8 +88,37 @@ def test_commands_for_published_models_print_what_the_page_says(monkeypatch, cap
 @pytest.mark.parametrize("name", list(modules()))
 def test_docstrings(name):
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    result = doctest.testmod(importlib.import_module(name), optionflags=flags)
+    result = doctest.testmod(importlib.import_module(name), optionflags=flags, extraglobs={"mg": minigrad})
     assert result.failed == 0
+
+
+# The modules whose every public name has an example, and that say where what they do comes from.
+EXPLAINED = [name for name in modules() if name.startswith("attention") and "._" not in name]
+EXPLAINED += [f"minigrad.{name}" for name in ("autodiff", "backend", "gradcheck", "optim", "tensor", "transforms")]
+
+# A page, a preprint, or the year of a publication.
+SOURCE = re.compile(r"https://|arXiv:|(\(|, )(19|20)\d\d[),.;:]")
+
+
+def public(module):
+    """What a module defines for its users: what it or its package lists in `__all__`, or where that is nothing, all
+    functions and classes without an underscore."""
+    own = {
+        name: value
+        for name, value in vars(module).items()
+        if callable(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    }
+    owners = [owner for owner in (module, sys.modules[module.__package__]) if hasattr(owner, "__all__")]
+    listed = {id(getattr(owner, name)) for owner in owners for name in owner.__all__}
+    return {name: value for name, value in own.items() if id(value) in listed} or own
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_docstrings_give_examples_and_sources(name):
+    module = importlib.import_module(name)
+    docs = {name: value.__doc__ or "" for name, value in public(module).items()}
+    assert [name for name, doc in docs.items() if ">>>" not in doc] == []
+    assert SOURCE.search("\n".join([module.__doc__, *docs.values()]))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
