@@ -44,7 +44,12 @@ Float64 = NDArray[numpy.float64]
 
 
 class AudioError(ValueError):
-    """A sound file that is missing, damaged or of a kind that is not read. The message is one line."""
+    """A sound file that is missing, damaged or of a kind that is not read. The message is one line.
+
+    >>> read_wav("/no/such/sound.wav")
+    Traceback (most recent call last):
+    attention.audio.AudioError: /no/such/sound.wav: No such file or directory
+    """
 
 
 # ------------------------------------------------------------------------------------------------------- the file
@@ -237,7 +242,12 @@ def _constant(values: Float64, like: Tensor) -> Tensor:
 
 
 class Word(NamedTuple):
-    """A word of what was said, and the seconds at which it begins and ends."""
+    """A word of what was said, and the seconds at which it begins and ends.
+
+    >>> word = Word("name", start=0.2, end=0.6)
+    >>> round(word.end - word.start, 2)
+    0.4
+    """
 
     text: str
     start: float

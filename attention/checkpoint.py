@@ -2,7 +2,7 @@
 
 The format holds no code, so that a checkpoint from a stranger can be refused but cannot run anything. What stands in it
 is covered by a SHA-256, and it is written in one step: a reader finds the old one or the new one, and knows a damaged
-one from a good one.
+one from a good one. The format: https://huggingface.co/docs/safetensors
 """
 
 from __future__ import annotations
@@ -23,7 +23,17 @@ KEY, VERSION = "attention checkpoint", 1
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that is missing, damaged or not one of ours. The message is one line."""
+    """A checkpoint that is missing, damaged or not one of ours. The message is one line.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "run.safetensors")
+    ...     save(path, tensors={}, meta={"step": 100})
+    ...     _ = path.write_bytes(path.read_bytes().replace(b"100", b"900"))
+    ...     load(path)
+    Traceback (most recent call last):
+    attention.checkpoint.CheckpointError: ...run.safetensors: damaged, its SHA-256 is not that of what it holds
+    """
 
 
 def save(path: str | os.PathLike[str], tensors: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
@@ -54,6 +64,12 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
 
     Raises CheckpointError, in one line that begins with the path, for one that is missing, cut short, damaged in any
     byte, or of another program or version.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     save(f"{folder}/run.safetensors", {"w": mg.ones(2).numpy()}, meta={})
+    ...     load(f"{folder}/run.safetensors")
+    ({'w': array([1., 1.])}, {})
     """
     record: Any = {}
     tensors: dict[str, Any] = {}

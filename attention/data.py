@@ -3,6 +3,8 @@
 A model sees integers. `Vocabulary` turns characters into ids and back, `pad` makes a rectangle out of sequences of
 different lengths, and the functions in between fetch the text. Everything here is plain Python on the host: ids are
 lists of int, and whoever trains turns them into arrays.
+
+Dates are written as the Unicode CLDR has it (https://cldr.unicode.org, through Babel), and in ISO 8601.
 """
 
 from __future__ import annotations
@@ -35,7 +37,11 @@ PAD, BOS, EOS = 0, 1, 2  # a filler, the beginning and the end of a sequence; ch
 
 
 class Pair(NamedTuple):
-    """A source to read and the target to write; ``group`` is what accuracy is broken down by."""
+    """A source to read and the target to write; ``group`` is what accuracy is broken down by.
+
+    >>> Pair("3 juin 2026", "2026-06-03", group="fr").target
+    '2026-06-03'
+    """
 
     source: str
     target: str
@@ -84,9 +90,16 @@ def date_pairs(rng: Random, held_out: int) -> tuple[list[Pair], list[Pair]]:
 
 
 def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
-    """The pairs in a UTF-8 file of lines ``source<TAB>target`` or ``source<TAB>target<TAB>group``.
+    r"""The pairs in a UTF-8 file of lines ``source<TAB>target`` or ``source<TAB>target<TAB>group``.
 
     Blank lines are skipped. Raises a one-line ValueError, with the file and the line, for anything else.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "numbers.tsv").write_text("one\t1\n\ntwo\t2\n")
+    ...     read_pairs(f"{folder}/numbers.tsv")
+    [Pair(source='one', target='1', group=''), Pair(source='two', target='2', group='')]
     """
     pairs = []
     for number, line in enumerate(_read(path).split("\n"), start=1):
@@ -127,9 +140,16 @@ def split_pairs(pairs: Sequence[Pair], held_out: int, rng: Random) -> tuple[list
 
 
 def read_text(path: str | os.PathLike[str] | None = None) -> str:
-    """The text of a UTF-8 file, or without one Python's own manual, about half a megabyte of English.
+    r"""The text of a UTF-8 file, or without one Python's own manual, about half a megabyte of English.
 
     Raises a one-line ValueError, with the file's name, if it is missing, empty or not UTF-8.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "numbers.txt").write_bytes(b"one\r\ntwo")
+    ...     read_text(f"{folder}/numbers.txt")
+    'one\ntwo'
     """
     if path is None:
         topics = pydoc_data.topics.topics
@@ -201,6 +221,9 @@ class Vocabulary:
         """The characters of ``ids`` up to the first EOS; PAD and BOS stand for none.
 
         Raises ValueError for an id that is not in the vocabulary.
+
+        >>> Vocabulary(["abc"]).decode([BOS, 5, 3, EOS, 4])
+        'ca'
         """
         characters = []
         for i in ids:
@@ -218,7 +241,11 @@ class Vocabulary:
 
     @classmethod
     def from_json(cls, data: object) -> Vocabulary:
-        """The vocabulary that `to_json` stored; ValueError if ``data`` cannot have come from there."""
+        """The vocabulary that `to_json` stored; ValueError if ``data`` cannot have come from there.
+
+        >>> Vocabulary.from_json(Vocabulary(["cab", "b"]).to_json()).characters
+        'abc'
+        """
         if not isinstance(data, str) or cls(data).characters != data:
             raise ValueError("a vocabulary is one string of different characters in code-point order")
         return cls(data)

@@ -1,4 +1,9 @@
-"""What all that writes files and reports errors shares: a file that nobody sees half of, a message of one line."""
+"""What all that writes files and reports errors shares: a file that nobody sees half of, a message of one line.
+
+What POSIX promises of a rename: https://pubs.opengroup.org/onlinepubs/9799919799/functions/rename.html; what file
+systems do not promise, hence fsync: T. S. Pillai et al., "All file systems are not created equal: on the complexity of
+crafting crash-consistent applications", OSDI (2014).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +19,12 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
 
     Whatever happens on the way (an exception, Ctrl-C, a full disk, a power cut), the file is afterwards either as it
     was or complete. A device or a pipe is written to. Raises OSError, which names ``path``, if it cannot be written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_atomically(f"{folder}/a.txt", b"whole")
+    ...     [(path.name, path.read_text()) for path in Path(folder).iterdir()]
+    [('a.txt', 'whole')]
     """
     try:
         if os.path.exists(path) and not os.path.isfile(path):
@@ -52,6 +63,12 @@ def held(folder: Path) -> Iterator[None]:
 
     The hold is the operating system's lock on the folder itself: it leaves no file behind and ends with the process.
     Where there is no such lock (Windows, some network file systems), there is no check.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder, held(Path(folder)), held(Path(folder)):
+    ...     pass
+    Traceback (most recent call last):
+    ValueError: ...: another training is going on there
     """
     try:
         import fcntl

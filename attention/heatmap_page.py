@@ -1,6 +1,9 @@
 """A page that shows attention weights in a browser: all layers and heads, and each weight at the pointer.
 
 One file, ``heatmap.html`` with ``heatmap.js`` and the weights in it, which asks for nothing from anywhere.
+
+What may stand in a script element: https://html.spec.whatwg.org/multipage/scripting.html, "Restrictions for contents of
+script elements". That nothing but this script runs: https://www.w3.org/TR/CSP3/
 """
 
 from __future__ import annotations

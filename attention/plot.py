@@ -1,4 +1,8 @@
-"""Drawings of where a Transformer looks: attention weights as heat maps, with the tokens along both sides."""
+"""Drawings of where a Transformer looks: attention weights as heat maps, with the tokens along both sides.
+
+As in figure 3 of D. Bahdanau, K. Cho and Y. Bengio, "Neural machine translation by jointly learning to align and
+translate" (2014), arXiv:1409.0473.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +115,13 @@ def sound_heatmap(
 
 
 def expect_picture(path: Path) -> None:
-    """Raise ValueError, one line, for a path whose ending stands for no kind of picture."""
+    """Raise ValueError, one line, for a path whose ending stands for no kind of picture.
+
+    >>> expect_picture(Path("heads.svg"))
+    >>> expect_picture(Path("heads.doc"))
+    Traceback (most recent call last):
+    ValueError: heads.doc: expected a picture, whose name ends in one of ...
+    """
     from matplotlib.figure import Figure
 
     kinds = Figure().canvas.get_supported_filetypes()

@@ -2,6 +2,9 @@
 
 Both are the same loop: a batch that depends on nothing but (seed, step), forward, loss, backward, clip, AdamW. So a run
 can be reproduced, and one that was stopped and resumed takes the very steps that it would have taken.
+
+Sources: `minigrad.optim` names those of AdamW, of clipping and of the learning rate's way down; β₂ = 0.98 is that of
+A. Vaswani et al., "Attention is all you need" (2017), arXiv:1706.03762, section 5.3.
 """
 
 from __future__ import annotations
@@ -62,7 +65,12 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run depends on; the checkpoint holds it. Raises ValueError for what no run can depend on."""
+    """What a run depends on; the checkpoint holds it. Raises ValueError for what no run can depend on.
+
+    >>> Settings("dates", heads=5)
+    Traceback (most recent call last):
+    ValueError: width: expected a multiple of 5, the number of heads, got 64
+    """
 
     kind: str  # "dates", "pairs" or "text"
     file: str | None = None  # of the pairs or the text; None for the built-in ones
@@ -92,7 +100,15 @@ class Settings:
 
 
 class Translation:
-    """Pairs of a source to read and a target to write, character by character, with a `Transformer`."""
+    r"""Pairs of a source to read and a target to write, character by character, with a `Transformer`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "numbers.tsv").write_text("".join(f"{n}\t{n + 1}\n" for n in range(30)))
+    ...     task = Translation(Settings("pairs", f"{folder}/numbers.tsv", batch=2))
+    >>> len(task.train), len(task.test), task.loss(step=0)[0].shape
+    (27, 3, ())
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -169,7 +185,12 @@ class Translation:
 
 
 class Continuation:
-    """A text to continue, character by character, with a `GPT`."""
+    """A text to continue, character by character, with a `GPT`.
+
+    >>> loss, count = Continuation(Settings("text", batch=2, width=8, context=10)).loss(step=0)
+    >>> loss.shape, count
+    ((), 20)
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -218,12 +239,22 @@ what was reached, an ``example`` to try, and the data's ``digest``, to notice th
 
 
 def make_task(settings: Settings) -> Task:
-    """The data and a fresh model for ``settings``."""
+    """The data and a fresh model for ``settings``.
+
+    >>> task = make_task(Settings("text", width=8))  # without a file, of Python's manual
+    >>> type(task).__name__, type(task.model).__name__
+    ('Continuation', 'GPT')
+    """
     return Continuation(settings) if settings.kind == "text" else Translation(settings)
 
 
 def make_model(settings: Settings, vocabularies: dict[str, Vocabulary], max_length: int) -> Any:
-    """The model with fresh parameters: a `GPT` for text, a `Transformer` for anything else."""
+    """The model with fresh parameters: a `GPT` for text, a `Transformer` for anything else.
+
+    >>> model = make_model(Settings("text", width=8), {"text": Vocabulary(["abc"])}, max_length=10)
+    >>> model(mg.asarray([[3, 4, 5]])).shape  # with PAD, BOS and EOS there are six tokens
+    (1, 3, 6)
+    """
     size: dict[str, Any] = {
         "d_model": settings.width,
         "num_heads": settings.heads,
@@ -237,7 +268,12 @@ def make_model(settings: Settings, vocabularies: dict[str, Vocabulary], max_leng
 
 
 def make_optimizer(settings: Settings, model: Any) -> optim.AdamW:
-    """AdamW for the parameters of ``model``, with weight decay for matrices alone."""
+    """AdamW for the parameters of ``model``, with weight decay for matrices alone.
+
+    >>> model = GPT(6, d_model=8, num_heads=2, num_layers=1)
+    >>> [group["weight_decay"] for group in make_optimizer(Settings("text"), model).param_groups]
+    [0.01, 0.0]
+    """
     parameters = model.parameters()
     groups: list[dict[str, Any]] = [
         {"params": [p for p in parameters if p.ndim > 1]},
@@ -253,6 +289,14 @@ def translate(model: Transformer, vocabularies: dict[str, Vocabulary], sources: 
     """The model's translation of each source, the likeliest character at each place.
 
     Raises a one-line ValueError for a source that is empty, too long, or has a character never seen in training.
+
+    >>> vocabularies = {"source": Vocabulary(["abc"]), "target": Vocabulary(["xy"])}
+    >>> model = Transformer(6, 5, d_model=8, num_heads=2, num_layers=1, max_length=4)
+    >>> len(translate(model, vocabularies, ["ab", "c"]))
+    2
+    >>> translate(model, vocabularies, ["abcabc"])
+    Traceback (most recent call last):
+    ValueError: expected 1 to 4 characters, got 6 in 'abcabc'
     """
     encoded = [vocabularies["source"].encode(source) for source in sources]
     for source, ids in zip(sources, encoded, strict=True):
@@ -270,7 +314,16 @@ def translate(model: Transformer, vocabularies: dict[str, Vocabulary], sources: 
 
 
 def draw_attention(model: Transformer, vocabularies: dict[str, Vocabulary], source: str, path: Path | str) -> None:
-    """Draw where each head of the last layer looks in ``source`` while it writes each character of the target."""
+    """Draw where each head of the last layer looks in ``source`` while it writes each character of the target.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> vocabularies = {"source": Vocabulary(["abc"]), "target": Vocabulary(["xy"])}
+    >>> model = Transformer(6, 5, d_model=8, num_heads=2, num_layers=1, max_length=4)
+    >>> with TemporaryDirectory() as folder:
+    ...     draw_attention(model, vocabularies, "cab", f"{folder}/heads.svg")
+    ...     "</svg>" in Path(folder, "heads.svg").read_text("utf-8")
+    True
+    """
     [target] = translate(model, vocabularies, [source])
     read = mg.asarray([vocabularies["source"].encode(source)])
     # Cut where the model has not learnt to end: no room is left to read its last character and write the end.
@@ -290,7 +343,13 @@ def continue_text(
     top_k: int | None = None,
     seed: int = 0,
 ) -> Iterator[str]:
-    """``prompt``, and then as they come ``length`` characters that the model writes after it."""
+    """``prompt``, and then as they come ``length`` characters that the model writes after it.
+
+    >>> model = GPT(6, d_model=8, num_heads=2, num_layers=1)
+    >>> pieces = list(continue_text(model, {"text": Vocabulary(["abc"])}, "cab", length=5))
+    >>> pieces[0], len(pieces)
+    ('cab', 6)
+    """
     ids = mg.asarray([vocabularies["text"].encode(prompt)])
     yield prompt
     for new in islice(model.stream(ids, temperature, top_k, mg.random.Generator(seed)), length):
@@ -301,7 +360,12 @@ def continue_text(
 
 
 class Stopped(Exception):
-    """Training ended before its last step, on Ctrl-C, SIGTERM or SIGHUP. What was reached is saved."""
+    """Training ended before its last step, on Ctrl-C, SIGTERM or SIGHUP. What was reached is saved.
+
+    >>> raise Stopped("stopped after step 20 of 1400, saved in runs/dates")
+    Traceback (most recent call last):
+    attention.train.Stopped: stopped after step 20 of 1400, saved in runs/dates
+    """
 
 
 def train(task: Task, folder: Path, resume: Saved | None = None) -> None:
@@ -310,6 +374,12 @@ def train(task: Task, folder: Path, resume: Saved | None = None) -> None:
     ``resume`` is what `load` gave of a checkpoint to go on from. Raises `Stopped` after the save that Ctrl-C asks for,
     OSError before the first step where ``folder`` cannot be written, and ValueError where the data are not those that
     the run began with and, with the checkpoint as it was last saved, where the training diverges.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     train(make_task(Settings("text", steps=2, batch=2, width=8)), Path(folder))
+    ...     load(Path(folder)).step
+    2
     """
     settings, first = task.settings, 0
     optimizer: optim.Optimizer = make_optimizer(settings, task.model)
@@ -390,6 +460,13 @@ def save(task: Task, optimizer: optim.Optimizer, step: int, folder: Path) -> Non
     """Save all that is needed to go on from after ``step`` steps as if nothing had happened.
 
     Raises ValueError, and leaves what was saved before, where a parameter or a moment is not finite.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> task = make_task(Settings("text", width=8))
+    >>> with TemporaryDirectory() as folder:
+    ...     save(task, make_optimizer(task.settings, task.model), 0, Path(folder))
+    ...     load(Path(folder)).settings == task.settings
+    True
     """
     tensors = {f"model.{name}": value.numpy() for name, value in task.model.state_dict().items()}
     for i, state in optimizer.state_dict()["state"].items():
@@ -410,7 +487,11 @@ def save(task: Task, optimizer: optim.Optimizer, step: int, folder: Path) -> Non
 
 @dataclass
 class Saved:
-    """What `save` saved, ready to be used or to be gone on from."""
+    """What `save` saved, ready to be used or to be gone on from.
+
+    >>> [field.name for field in fields(Saved)]
+    ['settings', 'vocabularies', 'max_length', 'example', 'digest', 'step', 'random', 'model', 'optimizer']
+    """
 
     settings: Settings
     vocabularies: dict[str, Vocabulary]
@@ -436,7 +517,12 @@ KINDS = {
 
 
 def load(folder: Path) -> Saved:
-    """The checkpoint in ``folder``. Raises CheckpointError, in one line, for anything that `save` cannot have saved."""
+    """The checkpoint in ``folder``. Raises CheckpointError, in one line, for anything that `save` cannot have saved.
+
+    >>> load(Path("/no/such/folder"))
+    Traceback (most recent call last):
+    attention.checkpoint.CheckpointError: /no/such/folder/checkpoint.safetensors: No such file or directory
+    """
     path = folder / FILE
     tensors, meta = checkpoint.load(path)
     with _ours(path):

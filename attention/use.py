@@ -5,7 +5,11 @@
     transcribe              speech as text, with the time of each word
     weights_of              where each token of a text looks
 
-Each takes a model that `attention.models.load` made and the `attention.formats.Published` that it was made of.
+Each takes a model that `attention.models.load` made and the `attention.formats.Published` that it was made of. (In the
+examples these are tiny, so that nothing has to be there: a tokenizer of three letters, and random parameters.)
+
+Sources: https://huggingface.co/docs/transformers/chat_templating for conversations, and the papers in the files of
+`attention.models` and in `attention.audio` for the rest.
 """
 
 from __future__ import annotations
@@ -37,6 +41,12 @@ def chat_prompt(published: Published, messages: Sequence[dict[str, str]]) -> str
     that comes with the model, with what `transformers` offers to it. A template is code from a stranger: it runs in a
     sandbox, where it can reach nothing but what it is given. It can still take its time, and memory. Raises
     WeightsError, one line, where there is none, or it fails.
+
+    >>> from pathlib import Path
+    >>> template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
+    >>> published = Published(Path("tiny"), "GGUF", {}, {}, make_tokenizer=lambda: None, chat_template=template)
+    >>> chat_prompt(published, [{"role": "user", "content": "Hello!"}])
+    '<user>Hello!<assistant>'
     """
     from jinja2.exceptions import SecurityError, TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -96,6 +106,15 @@ def write(
     It ends before a token that ends texts, or a text in ``stop``. ``choice`` are ``temperature``, ``top_k`` and
     ``top_p`` of `CausalModel.stream`. With ``add_special_tokens`` the tokens that begin a text are put before the
     prompt, as its tokenizer says; a chat template has done that. Raises ValueError for a prompt without a token.
+
+    >>> from pathlib import Path
+    >>> from tokenizers import Tokenizer, models
+    >>> letters = Tokenizer(models.BPE({"a": 0, "b": 1, "c": 2}, []))
+    >>> published = Published(Path("tiny"), "Hugging Face", {}, {}, make_tokenizer=lambda: letters)
+    >>> from attention.models import GPT
+    >>> pieces = write(GPT(3, d_model=8, num_heads=2, num_layers=1), published, "abba", length=5)
+    >>> len(list(pieces))
+    5
     """
     ids = _tokens(model, published, prompt, add_special_tokens)
     stream = model.stream(mg.asarray([ids], dtype="int64"), generator=mg.random.Generator(seed), **choice)
@@ -132,7 +151,12 @@ INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what tokens that end within a charac
 
 
 def end_tokens(published: Published) -> list[int]:
-    """The tokens that end a text, by the checkpoint's settings."""
+    """The tokens that end a text, by the checkpoint's settings.
+
+    >>> from pathlib import Path
+    >>> end_tokens(Published(Path("tiny"), "GGUF", {"eos_token_id": 2}, {}, make_tokenizer=lambda: None))
+    [2]
+    """
     end = published.generation.get("eos_token_id")
     end = published.config.get("eos_token_id") if end is None else end
     return [] if end is None else list(end) if isinstance(end, list) else [end]
@@ -145,6 +169,14 @@ def stream_text(
 
     A character that is made of several tokens comes when it is complete, and a text that may become one in ``stop``
     when it has not. A character that is not complete in the end never comes.
+
+    >>> from tokenizers import Tokenizer, decoders, models
+    >>> letters = Tokenizer(models.BPE({"a": 0, "b": 1, "c": 2}, []))
+    >>> letters.decoder = decoders.Fuse()
+    >>> list(stream_text(letters, [0, 1, 1, 2, 0], end=[2]))
+    ['a', 'b', 'b']
+    >>> "".join(stream_text(letters, [0, 1, 1, 2, 0], stop=["bc"]))
+    'ab'
     """
     held = ""
     # The text of a token depends on those before it: it is what the text of the last ones becomes longer by.
@@ -178,6 +210,14 @@ def embed(model: BERT, published: Published, texts: Sequence[str]) -> Tensor:
     """The embeddings of ``texts``, (n, d_model), each of length 1; the product of two is the cosine of their angle.
 
     A text that is longer than the model's context is cut, before the token that ends it. Raises ValueError for no text.
+
+    >>> from pathlib import Path
+    >>> from tokenizers import Tokenizer, models
+    >>> letters = Tokenizer(models.BPE({"a": 0, "b": 1, "c": 2}, []))
+    >>> published = Published(Path("tiny"), "Hugging Face", {}, {}, make_tokenizer=lambda: letters)
+    >>> x = embed(BERT(3, d_model=8, num_heads=2, num_layers=1, d_ff=16), published, ["abba", "c", "abba"])
+    >>> x.shape, round(float(x[0, :] @ x[2, :]), 4)
+    ((3, 8), 1.0)
     """
     if not texts:
         raise ValueError("embed: expected at least one text")
@@ -205,7 +245,12 @@ def embed(model: BERT, published: Published, texts: Sequence[str]) -> Tensor:
 
 
 class Heard(NamedTuple):
-    """What was said in a sound: the text, its words, and the weights that say where each token was heard."""
+    """What was said in a sound: the text, its words, and the weights that say where each token was heard.
+
+    >>> heard = Heard("My name", [Word("My", 0.0, 0.2), Word("name", 0.2, 0.6)], [" My", " name"], mg.ones((2, 30)))
+    >>> [word.text for word in heard.words if word.start >= 0.1]
+    ['name']
+    """
 
     text: str
     words: list[Word]
@@ -219,6 +264,16 @@ def transcribe(model: Whisper, published: Published, samples: Any) -> Iterator[H
     Each stretch is read for itself, the likeliest token each time; a word on the border of two may be lost. English
     for a model that knows other languages too. Raises WeightsError, one line, where the checkpoint does not say how
     its model begins and ends a text.
+
+    >>> from pathlib import Path
+    >>> from tokenizers import Tokenizer, models
+    >>> letters = Tokenizer(models.BPE({"a": 0, "b": 1, "c": 2}, []))
+    >>> settings = {"decoder_start_token_id": 0, "no_timestamps_token_id": 1, "eos_token_id": 2}
+    >>> published = Published(Path("tiny"), "Hugging Face", settings, {}, make_tokenizer=lambda: letters)
+    >>> model = Whisper(3, d_model=4, num_heads=1, num_layers=1, max_length=4)
+    >>> [heard] = transcribe(model, published, mg.zeros(16_000))  # a second of silence
+    >>> len(heard.tokens) == heard.weights.shape[0], heard.weights.shape[1]
+    (True, 50)
     """
     window, settings = FRAMES * HOP, _speech_settings(model, published)
     for start in range(0, len(samples), window):
@@ -289,6 +344,14 @@ def weights_of(model: Any, published: Published, text: str) -> tuple[list[str], 
     """(tokens, weights): the pieces of ``text``, and for each layer where each looks, as (heads, T, T) arrays.
 
     For models that read one text, such as LLaMA, GPT and BERT.
+
+    >>> from pathlib import Path
+    >>> from tokenizers import Tokenizer, models
+    >>> letters = Tokenizer(models.BPE({"a": 0, "b": 1, "c": 2}, []))
+    >>> published = Published(Path("tiny"), "Hugging Face", {}, {}, make_tokenizer=lambda: letters)
+    >>> tokens, weights = weights_of(BERT(3, d_model=8, num_heads=2, num_layers=1, d_ff=16), published, "abba")
+    >>> tokens, [w.shape for w in weights]
+    (['a', 'b', 'b', 'a'], [(2, 4, 4)])
     """
     ids = _tokens(model, published, text)
     with model.evaluating(), attention_weights(model) as weights:

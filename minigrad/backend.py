@@ -5,6 +5,9 @@ that namespace for an array (`namespace_of`), chooses the library that makes *ne
 ``MINIGRAD_BACKEND``), and holds the few operations that the standard lacks, each with a portable fallback.
 
 No array library but NumPy is imported before it is needed.
+
+Sources: the standard, https://data-apis.org/array-api/latest/, and where a library departs from it,
+https://data-apis.org/array-api-compat/
 """
 
 from __future__ import annotations
@@ -33,7 +36,12 @@ EXTRAS = {"numpy": "numpy", "cupy": "cupy", "torch": "torch", "jax": "jax", "arr
 
 
 class BackendError(RuntimeError):
-    """A backend that is unknown, not installed, or has no usable device."""
+    """A backend that is unknown, not installed, or has no usable device.
+
+    >>> set_backend("fortran")
+    Traceback (most recent call last):
+    minigrad.backend.BackendError: unknown backend 'fortran'; known: numpy, cupy, torch, jax, array_api_strict
+    """
 
 
 # ------------------------------------------------------------------------------------------------ the namespaces
@@ -231,6 +239,10 @@ def set_backend(name: str, device: Any = None) -> None:
     Arrays that exist stay where they are, and an operation always follows the arrays it is given. ``device`` is the
     library's own device object or its name (``"cuda:1"``). Raises `BackendError` for an unknown name, a library
     that is not installed or a device that cannot be used.
+
+    >>> set_backend("numpy")
+    >>> mg.ones(2).backend
+    'numpy'
     """
     global _default
     _default = _backend(name, device)

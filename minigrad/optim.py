@@ -1,9 +1,9 @@
 """optim: how parameters follow their gradients. SGD, Adam and AdamW, gradient clipping, a learning-rate schedule.
 
-PyTorch's names and formulas; for float16 and bfloat16 parameters computed, and remembered, in float32. An update makes
-a new array and hands it to ``parameter.data``: a graph, a view or anything else that holds the old array is not
-disturbed. Only the moments, which nobody else can hold, are changed in place. Nothing here looks at values, so a step
-never waits for a GPU.
+PyTorch's names and formulas (https://docs.pytorch.org/docs/stable/optim.html); for float16 and bfloat16 parameters
+computed, and remembered, in float32. An update makes a new array and hands it to ``parameter.data``: a graph, a view or
+anything else that holds the old array is not disturbed. Only the moments, which nobody else can hold, are changed in
+place. Nothing here looks at values, so a step never waits for a GPU.
 
 >>> import minigrad as mg
 >>> w = mg.Tensor([1.0, -2.0], requires_grad=True)
@@ -40,6 +40,14 @@ class Optimizer:
 
     ``param_groups`` is a list of dicts that hold ``params`` and the hyperparameters, which may be changed between
     steps; ``state`` maps each parameter that has been updated to a dict of its own.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = SGD([w], lr=0.1)
+    >>> optimizer.param_groups[0]["lr"] = 0.5
+    >>> w.grad = Tensor([1.0])
+    >>> optimizer.step()
+    >>> w.tolist()
+    [0.5]
     """
 
     _remembers: tuple[str, ...] = ()  # the names in that dict
@@ -126,6 +134,10 @@ class Optimizer:
         """All that is needed to go on bit for bit: a copy, with parameters as numbers in the order given.
 
         ``{"state": {0: {"step": 7, "exp_avg": Tensor, …}, …}, "param_groups": [{"params": [0, …], "lr": …}, …]}``
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> SGD([w], lr=0.1).state_dict()["param_groups"]
+        [{'lr': 0.1, 'momentum': 0.0, 'weight_decay': 0.0, 'params': [0]}]
         """
         number = {p: i for i, p in enumerate(self._parameters())}
         return {
@@ -145,6 +157,12 @@ class Optimizer:
         The moments may be Tensors or arrays of any library, NumPy's from a file too; they are copied to the
         parameter's. Raises ValueError or TypeError, and changes nothing, where something is missing, is no such
         value or doesn't belong to these parameters.
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> optimizer = SGD([w], lr=0.5)
+        >>> optimizer.load_state_dict(SGD([w], lr=0.1).state_dict())
+        >>> optimizer.param_groups[0]["lr"]
+        0.1
         """
         try:
             states = {int(i): dict(values) for i, values in state_dict["state"].items()}  # JSON made strings of numbers

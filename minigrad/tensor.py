@@ -3,6 +3,9 @@
 A Tensor holds three things: the raw array, the node (None for a constant), and the `Memory` behind the array, which
 knows whether a pending backward pass still needs its values. The operators call the namespace; the mathematics is
 there, by the standard's chapters.
+
+Sources: https://data-apis.org/array-api/latest/API_specification/array_object.html for the attributes and operators,
+https://docs.pytorch.org/docs/stable/tensors.html for what has to do with gradients.
 """
 
 from __future__ import annotations
@@ -143,7 +146,13 @@ class Tensor:
     def data(self) -> Array:
         """The raw array (NumPy: read-only while a pending backward pass needs it).
 
-        Assigning replaces the array: shape and dtype stay, a graph that holds the old array is not disturbed.
+        Assigning replaces the array: shape and dtype stay (else ValueError), a graph that holds the old one is not
+        disturbed.
+
+        >>> w = Tensor([1.0, 2.0], requires_grad=True)
+        >>> w.data = w.data - 0.5  # a step of an optimizer
+        >>> w
+        Tensor([0.5, 1.5], dtype=float64, backend=numpy, device=cpu, requires_grad=True)
         """
         needed = self._memory is not None and self._memory.needed_by()
         return backend.read_only(self._data) if needed else self._data
@@ -180,7 +189,15 @@ class Tensor:
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow through this Tensor. Settable on leaves."""
+        """Whether gradients flow through this Tensor. Settable on leaves.
+
+        TypeError for a dtype that has no derivative, RuntimeError for the result of an operation.
+
+        >>> x = mg.ones(2)
+        >>> x.requires_grad = True
+        >>> x.is_leaf, (2 * x).requires_grad, (2 * x).is_leaf
+        (True, True, False)
+        """
         return self._node is not None
 
     @requires_grad.setter
@@ -259,11 +276,24 @@ class Tensor:
     # -------------------------------------------------------------------------------------------- gradients
 
     def backward(self, gradient: Any = None, retain_graph: bool = False, create_graph: bool = False) -> None:
-        """Add the derivative of this Tensor to ``.grad`` of every leaf that it depends on. See `autodiff.backward`."""
+        """Add the derivative of this Tensor to ``.grad`` of every leaf that it depends on. See `autodiff.backward`.
+
+        >>> x = Tensor(3.0, requires_grad=True)
+        >>> (x * x).backward()
+        >>> (10 * x).backward()
+        >>> x.grad.item()
+        16.0
+        """
         mg.autodiff.backward(self, gradient, retain_graph, create_graph)
 
     def detach(self) -> Tensor:
-        """The same values outside of the graph; the memory is shared."""
+        """The same values outside of the graph; the memory is shared.
+
+        >>> x = Tensor(3.0, requires_grad=True)
+        >>> (x * x.detach()).backward()  # the second factor is a constant
+        >>> x.grad.item()
+        3.0
+        """
         return Tensor._make(self._data, None, self._share_memory())
 
     def _share_memory(self) -> Memory:
@@ -279,7 +309,7 @@ class Tensor:
         return backend.to_numpy(self.data)
 
     def item(self) -> Any:
-        """The one value of a Tensor of one element as a Python scalar (this waits for a GPU)."""
+        """The one value of a Tensor of one element as a Python scalar (this waits for a GPU); ValueError for more."""
         if self.size != 1:
             raise ValueError(f"item: expected one element, got shape {self.shape}")
         return backend.to_numpy(self._data).item()

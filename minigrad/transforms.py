@@ -3,6 +3,8 @@
 `grad`, `value_and_grad`, `vjp`, `jvp`, `jacobian`, `hessian` and `hvp` take a function of Tensors and give its
 derivative, without touching any ``.grad``. Arguments and results may be nested lists, tuples and dicts of Tensors.
 They nest: ``grad(grad(f))`` is the second derivative, and a derivative inside of a loss can be trained through.
+
+Names and arguments are JAX's (https://docs.jax.dev/en/latest/jax.html#automatic-differentiation), which has no `hvp`.
 """
 
 from __future__ import annotations
@@ -128,7 +130,12 @@ def _check_like(name: str, what: str, given: Tree, like: Tree) -> list[Tensor]:
 
 
 def value_and_grad(f: Function, argnums: int | Sequence[int] = 0) -> Function:
-    """A function that returns ``(f(…), the gradient)``, see `grad`."""
+    """A function that returns ``(f(…), the gradient)``, see `grad`.
+
+    >>> value, gradient = value_and_grad(lambda x: x**3)(2.0)
+    >>> value.item(), gradient.item()
+    (8.0, 12.0)
+    """
 
     @wraps(f)
     def function(*args: Any, **options: Any) -> tuple[Any, Tree]:
@@ -236,7 +243,7 @@ def jacobian(f: Function, argnums: int | Sequence[int] = 0) -> Function:
     """The Jacobian of a function of one Tensor result: for each argument, of shape ``result.shape + argument.shape``.
 
     For a complex result, of a holomorphic function, it holds the derivatives themselves; for a real result of complex
-    arguments, the gradients in the convention of ``.grad``.
+    arguments, the gradients in the convention of ``.grad``. TypeError for a function of another result.
 
     >>> jacobian(lambda x: x * x)(Tensor([1.0, 2.0]))
     Tensor([[2., 0.],
@@ -283,7 +290,8 @@ def hessian(f: Function, argnums: int = 0) -> Function:
 def hvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Tree:
     """The Hessian of a scalar function times a vector, without the Hessian: the gradient's change along ``tangents``.
 
-    With one argument the product alone, with several a tuple of one for each.
+    With one argument the product alone, with several a tuple of one for each. (B. A. Pearlmutter, "Fast exact
+    multiplication by the Hessian", 1994. As the Hessian is symmetric, it is the gradient's vector-Jacobian product.)
 
     >>> hvp(lambda x: mg.sum(x**3), [Tensor([1.0, 2.0])], [Tensor([1.0, 10.0])])
     Tensor([  6., 120.], dtype=float64, backend=numpy, device=cpu)

@@ -7,7 +7,9 @@
 A published file comes from a stranger. What these modules read holds no code, and nothing is unpickled. A file that is
 damaged, or lies about its sizes, is refused with a `WeightsError` before memory is asked for on its word.
 
-The packages of the ``models`` extra are imported when a format or a tokenizer needs them.
+The packages of the ``models`` extra are imported when a format or a tokenizer needs them. Each module names what
+describes its format; what JSON leaves open, and is refused here, is in sections 4 and 6 of
+https://www.rfc-editor.org/rfc/rfc8259
 """
 
 from __future__ import annotations
@@ -25,16 +27,28 @@ from typing import Any
 
 from ..files import one_line
 
+__all__ = ["Published", "Tensors", "WeightsError", "open_published"]
+
 LARGEST_JSON = 1 << 28  # bytes; the largest tokenizer.json of a known model has 2²⁵
 
 
 class WeightsError(ValueError):
-    """A published file that is missing, damaged or of no kind that we read. One line that begins with its path."""
+    """A published file that is missing, damaged or of no kind that we read. One line that begins with its path.
+
+    >>> open_published(__file__)
+    Traceback (most recent call last):
+    attention.formats.WeightsError: ...: not a GGUF file; expected a folder or a .gguf file
+    """
 
 
 @dataclass(frozen=True)
 class Published:
-    """A checkpoint as `open_published` finds it: what the model is, its numbers, and how its text is written."""
+    """A checkpoint as `open_published` finds it: what the model is, its numbers, and how its text is written.
+
+    >>> published = Published(Path("tiny"), "GGUF", {"model_type": "llama"}, {}, make_tokenizer=lambda: "abc")
+    >>> published.config["model_type"], published.tokenizer  # which is made when it is first asked for
+    ('llama', 'abc')
+    """
 
     path: Path
     format: str  # "Hugging Face", "GGUF" or "CTranslate2"

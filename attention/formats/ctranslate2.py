@@ -44,6 +44,12 @@ AS_EXPECTED = {
 
 
 class Variable(NamedTuple):
+    """A variable of model.bin: its numbers, of ``shape`` and of one of `TYPES`, are made of bytes when asked for.
+
+    >>> Variable("bias", (2,), type=2, part=numpy.asarray([1, 0, 255, 255], "u1")).numbers()
+    array([ 1, -1], dtype=int16)
+    """
+
     name: str
     shape: tuple[int, ...]
     type: int
@@ -58,6 +64,10 @@ def read(path: Path) -> Published:
 
     ``generation`` names the special tokens, by the vocabulary, and the tokens that are never to be said. There is no
     ``proj_out.weight`` where it is the embedding, as usual.
+
+    >>> read(Path("/no/such/model"))
+    Traceback (most recent call last):
+    attention.formats.WeightsError: /no/such/model: no model.bin, so no model in CTranslate2's format
     """
     for name in ("model.bin", "config.json"):
         if not exists(path / name):

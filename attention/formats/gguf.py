@@ -53,6 +53,13 @@ def read(path: Path) -> Published:
     """The checkpoint in the .gguf file at ``path``, of an architecture that llama.cpp calls "llama".
 
     Raises WeightsError, one line, for a file that is damaged, or that holds what we cannot read.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.gguf").write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 0, 0))
+    ...     read(Path(folder, "a.gguf"))
+    Traceback (most recent call last):
+    attention.formats.WeightsError: ...a.gguf: no 'general.architecture'
     """
     with open_regular(path) as file:
         data = map_file(path, file)
@@ -77,6 +84,12 @@ class Header:
     """What a GGUF file says before its numbers: ``metadata`` by key, and ``tensors``: (shape, type, bytes) by name.
 
     Every length is held against what is left of the file before anything is made of it. Shapes are in NumPy's order.
+
+    >>> def text(letters):
+    ...     return struct.pack("<Q", len(letters)) + letters
+    >>> start = struct.pack("<4sIQQ", b"GGUF", 3, 0, 1)  # version 3, no tensors, one key
+    >>> Header(Path("a.gguf"), start + text(b"llama.block_count") + struct.pack("<II", 4, 30)).metadata
+    {'llama.block_count': 30}
     """
 
     def __init__(self, path: Path, data: Any) -> None:
@@ -311,7 +324,13 @@ def _rotary_rows(shape: tuple[int, ...], kind: Any, data: Any, heads: int) -> An
 
 
 def dequantise(shape: tuple[int, ...], kind: Any, data: Any) -> Any:
-    """The float32 numbers, (*shape), of the bytes ``data``, quantised as ``kind`` says."""
+    """The float32 numbers, (*shape), of the bytes ``data``, quantised as ``kind`` says.
+
+    >>> scale, numbers = numpy.asarray([0.5], "<f2"), numpy.arange(32, dtype="i1")
+    >>> block = numpy.concatenate([scale.view("u1"), numbers.view("u1")])  # of the type Q8_0: 34 bytes
+    >>> dequantise((32,), GGMLQuantizationType.Q8_0, block)[:4].tolist()
+    [0.0, 0.5, 1.0, 1.5]
+    """
     per_block, size = GGML_QUANT_SIZES[kind]
     if kind.name == "F32":
         return data.view("<f4").reshape(shape)

@@ -51,7 +51,17 @@ Makers = dict[str, Any]
 
 
 def read(path: Path) -> Published:
-    """The checkpoint in the folder ``path``. WeightsError, one line, for what is missing or damaged."""
+    """The checkpoint in the folder ``path``. WeightsError, one line, for what is missing or damaged.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import safetensors.numpy
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "config.json").write_text('{"model_type": "bert"}')
+    ...     safetensors.numpy.save_file({"w": numpy.ones(2)}, f"{folder}/model.safetensors")
+    ...     published = read(Path(folder))
+    ...     published.config, published.tensors["w"]
+    ({'model_type': 'bert'}, array([1., 1.]))
+    """
     if not exists(path / "config.json"):
         raise WeightsError(f"{path}: no config.json, so no model in Hugging Face's format")
     config = read_object(path / "config.json")
@@ -109,7 +119,16 @@ def _shards(path: Path) -> Makers:
 
 
 def open_safetensors(path: Path) -> Makers:
-    """For each tensor in the file at ``path``, by name: its shape, and a function that gives its array."""
+    """For each tensor in the file at ``path``, by name: its shape, and a function that gives its array.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import safetensors.numpy
+    >>> with TemporaryDirectory() as folder:
+    ...     safetensors.numpy.save_file({"w": numpy.ones(2)}, f"{folder}/model.safetensors")
+    ...     shape, make = open_safetensors(Path(folder, "model.safetensors"))["w"]
+    ...     shape, make()
+    ((2,), array([1., 1.]))
+    """
     with open_regular(path) as file:
         start = file.read(8)
         with refusing(path):
@@ -130,7 +149,12 @@ def open_safetensors(path: Path) -> Makers:
 
 
 def map_file(path: Path, file: Any) -> Any:
-    """The bytes of an open file, which are read when they are looked at. Changes stay in memory: copy on write."""
+    """The bytes of an open file, which are read when they are looked at. Changes stay in memory: copy on write.
+
+    >>> with open(__file__, "rb") as file:
+    ...     bytes(map_file(Path(__file__), file)[3:15])
+    b'Hugging Face'
+    """
     with refusing(path):
         return numpy.memmap(file, mode="c").view(numpy.ndarray)
 
@@ -149,7 +173,15 @@ def _array(part: Any, kind: str, shape: tuple[int, ...]) -> Any:
 
 
 def tokenizer(path: Path) -> Any:
-    """The `tokenizers.Tokenizer` of tokenizer.json in the folder ``path``."""
+    """The `tokenizers.Tokenizer` of tokenizer.json in the folder ``path``.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from tokenizers import Tokenizer, models
+    >>> with TemporaryDirectory() as folder:
+    ...     Tokenizer(models.BPE({"a": 0, "b": 1}, [])).save(f"{folder}/tokenizer.json")
+    ...     tokenizer(Path(folder)).encode("abba").ids
+    [0, 1, 1, 0]
+    """
     file = path / "tokenizer.json"
     if not exists(file):
         raise WeightsError(f"{path}: no tokenizer.json")

@@ -4,7 +4,13 @@ Every file holds an operation's forward pass, its backward pass and, in the docs
 There δx is a small change of x, its differential, while dx is the gradient with respect to x, as in the code, and g the
 gradient of the output y. So a change δx changes the loss by Σ g ∘ δy, and who writes that as Σ dx ∘ δx has found dx.
 
-The names are those of ``torch.nn.functional`` (erf: of ``torch``), and so is the order of the arguments that both have.
+Arrays are Tensors or arrays of any library, of a real floating-point dtype; indices and classes are integers. x may be
+of any shape, unless said otherwise, and the result has its shape and dtype; float16 and bfloat16 are computed in
+float32. Another dtype is a TypeError (but for relu, dropout, embedding and rotary), a shape that does not fit a
+ValueError, an axis that is not there an IndexError: one line, with the name of the operation and what it was given.
+
+The names are those of ``torch.nn.functional`` (https://docs.pytorch.org/docs/stable/nn.functional.html; erf: of
+``torch``), and so is the order of the arguments that both have. Where no paper is named, the definition is PyTorch's.
 What PyTorch calls ``input`` is ``x`` here, or ``logits`` or ``indices``. And
 
     linear                          vectors are rows: x W + b, with ``weight`` of shape (in, out)

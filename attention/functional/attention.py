@@ -108,6 +108,9 @@ def scaled_dot_product_attention(
     >>> query, key, value = mg.ones((2, 3, 4)), mg.ones((2, 5, 4)), mg.ones((2, 5, 6))
     >>> scaled_dot_product_attention(query, key, value).shape
     (2, 3, 6)
+    >>> value = mg.asarray([[1.0], [3.0], [8.0]])  # of what it may see, a query of zeros takes the mean
+    >>> scaled_dot_product_attention(mg.zeros((3, 1)), mg.ones((3, 1)), value, is_causal=True).tolist()
+    [[1.0], [2.0], [4.0]]
 
     Notes
     -----

@@ -21,7 +21,9 @@ def dropout(x: Array, p: float = 0.5, training: bool = True, generator: Generato
 
     Raises ValueError for a ``p`` outside of [0, 1].
 
-    >>> dropout(mg.ones(2), p=0.5, training=False).tolist()
+    >>> sorted({*dropout(mg.ones(100), p=0.75).tolist()})
+    [0.0, 4.0]
+    >>> dropout(mg.ones(2), p=0.75, training=False).tolist()
     [1.0, 1.0]
     """
     check_probability("dropout", "p", p)

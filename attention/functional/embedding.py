@@ -17,6 +17,8 @@ from ._numerics import widen
 def embedding(xp: Any, indices: Array, weight: Array) -> Array:
     """yₜ = w at row indicesₜ: for ``indices`` (…) and ``weight`` (n, d), y is of shape (…, d).
 
+    (PyTorch's torch.nn.functional.embedding: https://docs.pytorch.org/docs/stable/nn.functional.html)
+
     Derivation. δyₜ = δw at row indicesₜ, so each row of w gathers from wherever it was used:
 
         dwᵢ = Σ gₜ over all t with indicesₜ = i.
@@ -27,6 +29,8 @@ def embedding(xp: Any, indices: Array, weight: Array) -> Array:
 
     >>> embedding(mg.asarray([2, 0]), mg.asarray([[1.0], [3.0], [5.0]])).tolist()
     [[5.0], [1.0]]
+    >>> mg.grad(lambda weight: mg.sum(embedding(mg.asarray([2, 0, 2]), weight)))(mg.zeros((3, 1))).tolist()
+    [[1.0], [0.0], [2.0]]
     """
     if not mg.isdtype(indices.dtype, "integral"):
         raise TypeError("expected indices of an integer dtype")

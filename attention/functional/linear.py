@@ -14,16 +14,22 @@ from ._numerics import narrow, rows, sum_rows, widen
 def linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array:
     """y = x W + b: for x of shape (…, in), ``weight`` (in, out) and ``bias`` (out,), y is of shape (…, out).
 
-    Vectors are rows, as in the papers; PyTorch's ``weight`` is the transpose of this one.
+    Vectors are rows, as in the papers; PyTorch's ``weight`` is the transpose of this one. The gradients of the product
+    are those of M. Giles, "An extended collection of matrix derivative results for forward and reverse mode algorithmic
+    differentiation", 2008, section 2.2.2.
 
     Derivation. With the positions as the rows of a matrix, Y = X W + 1bᵀ and δY = δX W + X δW + 1δbᵀ. With G the
     gradient of Y, tr(Gᵀ δY) = tr(W Gᵀ δX) + tr(Gᵀ X δW) + (Gᵀ1)ᵀ δb, so
 
         dX = G Wᵀ,   dW = Xᵀ G,   db = Σ over the rows of G.
 
-    >>> import minigrad as mg
     >>> linear(mg.ones((5, 3)), mg.ones((3, 2))).shape
     (5, 2)
+    >>> x, weight, bias = mg.asarray([1.0, 2.0]), mg.asarray([[3.0], [5.0]]), mg.asarray([7.0])
+    >>> linear(x, weight, bias).tolist()
+    [20.0]
+    >>> mg.grad(lambda x: mg.sum(linear(x, weight, bias)))(x).tolist()
+    [3.0, 5.0]
     """
     if len(weight.shape) != 2 or len(x.shape) == 0 or x.shape[-1] != weight.shape[0]:
         raise ValueError("expected x of shape (…, in) and weight of shape (in, out)")

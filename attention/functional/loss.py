@@ -45,6 +45,8 @@ def cross_entropy(
 
     >>> round(float(cross_entropy(mg.asarray([[0.0, 0.0]]), mg.asarray([1]))), 4)  # ln 2
     0.6931
+    >>> mg.grad(cross_entropy)(mg.asarray([[0.0, 0.0]]), mg.asarray([1])).tolist()  # p − q
+    [[0.5, -0.5]]
     """
     if len(logits.shape) == 0 or logits.shape[:-1] != target.shape:
         raise ValueError("expected logits of shape (…, C) and target of shape (…)")

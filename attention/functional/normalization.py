@@ -35,7 +35,6 @@ def layer_norm(xp: Any, x: Array, weight: Array | None = None, bias: Array | Non
 
     Kept for it are μ and r, two numbers for each position; n is computed again.
 
-    >>> import minigrad as mg
     >>> layer_norm(mg.asarray([1.0, 3.0]), eps=0.0).tolist()
     [-1.0, 1.0]
     """
@@ -100,7 +99,6 @@ def rms_norm(xp: Any, x: Array, weight: Array | None = None, *, eps: float = 1e-
 
         dx = r (dn − n (n dn)‾),   dw = Σ g ∘ n   (over all positions).
 
-    >>> import minigrad as mg
     >>> rms_norm(mg.asarray([3.0, -3.0]), eps=0.0).tolist()
     [1.0, -1.0]
     """

@@ -15,6 +15,8 @@ def softmax(xp: Any, x: Array, /, axis: int = -1) -> Array:
     """yᵢ = eˣⁱ / Σⱼ eˣʲ along ``axis``.
 
     Subtracting the same number m from every xᵢ leaves y as it is; with m = max x, no exponential overflows.
+    (P. Blanchard, D. J. Higham, N. J. Higham, "Accurately computing the log-sum-exp and softmax functions", IMA Journal
+    of Numerical Analysis 41, 2021, arXiv:1909.03469, which says how exact that is, here and for `log_softmax`.)
 
     Derivation. From ln yᵢ = xᵢ − ln Σⱼ eˣʲ follows δyᵢ = yᵢ (δxᵢ − Σⱼ yⱼ δxⱼ). With g the gradient of y,
 
@@ -22,7 +24,6 @@ def softmax(xp: Any, x: Array, /, axis: int = -1) -> Array:
 
     Where every xᵢ is −inf there is nothing to choose from: y is 0 there, and so is the gradient (PyTorch: NaN).
 
-    >>> import minigrad as mg
     >>> softmax(mg.asarray([0.0, 0.0, -mg.inf])).tolist()
     [0.5, 0.5, 0.0]
     """
@@ -60,7 +61,6 @@ def log_softmax(xp: Any, x: Array, /, axis: int = -1) -> Array:
 
     Where every xᵢ is −inf, so is every yᵢ.
 
-    >>> import minigrad as mg
     >>> log_softmax(mg.asarray([1000.0, 0.0])).tolist()
     [0.0, -1000.0]
     """

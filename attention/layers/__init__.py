@@ -4,6 +4,9 @@ Arrays are rows of features, as in the papers: X is (..., T, d_model), a project
 Padding masks are boolean, with True for what is real; attention masks are boolean, with True for what may be attended
 to, or numbers to add to the scores. Parameters are drawn from ``minigrad.random.default``, or a given generator, so
 that one seed gives the same model on every backend.
+
+Each layer names its paper, or is PyTorch's of that name (https://docs.pytorch.org/docs/stable/nn.html). What does not
+fit is an error of one line: ValueError for sizes, widths and masks, TypeError for dtypes.
 """
 
 from .attention import CrossAttention, MultiHeadAttention, SelfAttention, attention_weights

@@ -29,7 +29,6 @@ class Residual(Module):
 
     Examples
     --------
-    >>> import minigrad as mg
     >>> residual = Residual(4, norm="pre", dropout=0.0)
     >>> x = mg.ones((3, 4))
     >>> residual.leave(x, F.relu(residual.enter(x))).shape
@@ -74,7 +73,6 @@ class EncoderBlock(Module):
 
     Examples
     --------
-    >>> import minigrad as mg
     >>> EncoderBlock(8, num_heads=2)(mg.ones((3, 5, 8))).shape
     (3, 5, 8)
     """
@@ -134,7 +132,6 @@ class DecoderBlock(Module):
 
     Examples
     --------
-    >>> import minigrad as mg
     >>> DecoderBlock(8, num_heads=2)(mg.ones((3, 5, 8)), mg.ones((3, 7, 8))).shape
     (3, 5, 8)
     """

@@ -19,6 +19,7 @@ class Conv1d(Module):
     X is (..., T, in_features), Y (..., T', out_features) with T' = ⌊(T + 2·padding - width) / stride⌋ + 1. The weight
     has PyTorch's shape, (out_features, in_features, width), and W_j is the transpose of ``weight[:, :, j]``: published
     weights are taken as they are. Both are drawn from U(-1/√n, 1/√n) with n = in_features · width, PyTorch's range.
+    (https://docs.pytorch.org/docs/stable/generated/torch.nn.Conv1d.html, where the sequence is the last axis.)
 
     Examples
     --------

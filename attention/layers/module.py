@@ -22,7 +22,7 @@ class Module:
     under the name of the first. An attribute whose name begins with an underscore is left out: a Tensor there is no
     parameter (a table of positions), a Module there is neither trained nor switched. To freeze a parameter, set its
     ``requires_grad`` to False: it is no longer trained, but still saved.
-    There is nothing to call in ``__init__``.
+    There is nothing to call in ``__init__``. The methods are those of https://docs.pytorch.org/docs/stable/nn.html
 
     Examples
     --------
@@ -65,7 +65,12 @@ class Module:
         return sum(parameter.size for parameter in self.parameters())
 
     def state_dict(self) -> dict[str, Tensor]:
-        """A copy of each parameter by name, outside of any graph; ``.numpy()`` gives what a file format wants."""
+        """A copy of each parameter by name, outside of any graph; ``.numpy()`` gives what a file format wants.
+
+        >>> from attention.layers import Linear
+        >>> {name: value.shape for name, value in Linear(3, 2).state_dict().items()}
+        {'weight': (3, 2), 'bias': (2,)}
+        """
         return {name: Tensor(parameter) for name, parameter in self._state()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True, assign: bool = False) -> None:
@@ -75,6 +80,15 @@ class Module:
         that only one side has are passed over. With ``assign=True`` an array that is already as it should be is not
         copied, but becomes the parameter's own. Raises KeyError for names that only one side has, ValueError for what
         is no array, is complex or has a shape that does not fit, each in one line, and before anything is changed.
+
+        >>> from attention.layers import Linear
+        >>> layer = Linear(3, 2)
+        >>> layer.load_state_dict({"weight": mg.ones((2, 3)), "bias": mg.ones(2)})
+        Traceback (most recent call last):
+        ValueError: load_state_dict: what does not fit: weight (2, 3) instead of (3, 2)
+        >>> layer.load_state_dict({"bias": mg.ones(2)}, strict=False)
+        >>> layer.bias.tolist()
+        [1.0, 1.0]
         """
         own = dict(self._state())
         if strict and own.keys() != state.keys():
@@ -113,12 +127,25 @@ class Module:
         """Dropout off and nothing recorded, inside a ``with`` block: for using a model that is being trained.
 
         Afterwards every Module inside is in the mode in which it was.
+
+        >>> from attention.layers import Dropout
+        >>> dropout = Dropout(0.5)
+        >>> with dropout.evaluating():
+        ...     dropout(mg.ones(4)).tolist()
+        [1.0, 1.0, 1.0, 1.0]
+        >>> dropout.training
+        True
         """
         with evaluating([module for _, module in self.named_modules()]):
             yield
 
     def named_modules(self) -> Iterator[tuple[str, Module]]:
-        """This Module, under the name "", and each inside it, once, with its dotted name."""
+        """This Module, under the name "", and each inside it, once, with its dotted name.
+
+        >>> from attention.layers import FeedForward
+        >>> [name for name, _ in FeedForward(4).named_modules()]
+        ['', 'up', 'down']
+        """
         return ((name, value) for name, value in _walk(self, "", set()) if isinstance(value, Module))
 
     @reprlib.recursive_repr()

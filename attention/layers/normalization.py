@@ -25,8 +25,8 @@ class LayerNorm(Module):
 
     Examples
     --------
-    >>> LayerNorm(4)(mg.ones((2, 3, 4))).shape
-    (2, 3, 4)
+    >>> LayerNorm(2, eps=0.0)(mg.asarray([[1.0, 3.0], [5.0, 4.0]])).tolist()
+    [[-1.0, 1.0], [1.0, -1.0]]
     """
 
     def __init__(self, d_model: int, eps: float = 1e-5, dtype: Any = "float32") -> None:
@@ -48,8 +48,8 @@ class RMSNorm(Module):
 
     Examples
     --------
-    >>> RMSNorm(4)(mg.ones((2, 3, 4))).shape
-    (2, 3, 4)
+    >>> RMSNorm(2, eps=0.0)(mg.asarray([[3.0, -3.0], [1.0, 1.0]])).tolist()
+    [[1.0, -1.0], [1.0, 1.0]]
     """
 
     def __init__(self, d_model: int, eps: float = 1e-6, dtype: Any = "float32") -> None:

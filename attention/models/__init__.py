@@ -1,4 +1,11 @@
-"""models: whole Transformers, one file for each architecture, read from top to bottom."""
+"""models: whole Transformers, one file for each architecture, read from top to bottom.
+
+Each file begins with its papers. Settings, and the names and shapes of published weights, are those of
+https://github.com/huggingface/transformers
+
+Tokens are integers of shape (B, T), masks booleans of the same shape, True = real, or None where all is real; what a
+model computes has the dtype of its parameters. What does not fit, a setting or a shape, is a ValueError of one line.
+"""
 
 from .bart import BART
 from .bert import BERT

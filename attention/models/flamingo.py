@@ -88,6 +88,13 @@ class GatedCrossAttention(Module):
         z = y + tanh(alpha_feed_forward) · FFN(norm(y))
 
     ``alpha`` makes the two parameters that are so called, of a given shape: (1,), or (1, 1, d_model) with ``vectors``.
+
+    Examples
+    --------
+    >>> look = GatedCrossAttention(8, num_heads=2, d_source=6, d_ff=16)
+    >>> x, images = mg.ones((1, 5, 8), dtype="float32"), mg.ones((1, 7, 6), dtype="float32")
+    >>> bool(mg.all(look(x, images) == x))  # both gates are closed at first
+    True
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""load: a published checkpoint becomes the model that it is of."""
+"""load: a published checkpoint becomes the model that it is of.
+
+The kinds of model are those that https://github.com/huggingface/transformers calls the ``model_type``.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +59,9 @@ def find(name: str | os.PathLike[str]) -> Path:
     """The path of a checkpoint: ``name`` itself, or for one of `PACKAGES` where it is installed.
 
     Raises WeightsError, one line, for a package that is not.
+
+    >>> find("models/mine.gguf").name
+    'mine.gguf'
     """
     if name not in PACKAGES or os.path.exists(name):
         return Path(name)
@@ -73,12 +79,19 @@ def load(source: str | os.PathLike[str] | Published, dtype: Any = "float32") -> 
     what `attention.formats.open_published` made of it. Numbers that are float32 in the file stay there, mapped into
     memory, if ``dtype`` is float32 and the backend NumPy; all others are converted.
 
+    Raises WeightsError, one line that begins with the path, for a file that is damaged, a kind of model that we do not
+    have, a setting that ours lacks, and tensors that are missing, too many or misshapen.
+
     >>> load("/no/such/model")
     Traceback (most recent call last):
     attention.formats.WeightsError: /no/such/model: No such file or directory
-
-    Raises WeightsError, one line that begins with the path, for a file that is damaged, a kind of model that we do not
-    have, a setting that ours lacks, and tensors that are missing, too many or misshapen.
+    >>> sizes = {"vocab_size": 9, "d_model": 4, "num_heads": 1, "num_layers": 1, "d_ff": 4, "d_kv": 4}
+    >>> config = {"model_type": "t5", **sizes}  # whose Linear layers are all square: nothing is to be transposed
+    >>> tiny = T5.from_config(config)
+    >>> tensors = {tiny.published_name(name): x.numpy() for name, x in tiny.state_dict().items()}
+    >>> model = load(Published(Path("tiny"), "Hugging Face", config, tensors, make_tokenizer=lambda: None))
+    >>> bool(mg.all(model.tokens.weight == tiny.tokens.weight))
+    True
     """
     published = source if isinstance(source, Published) else open_published(find(source))
     path, kind = published.path, published.config.get("model_type")

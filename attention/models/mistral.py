@@ -18,7 +18,6 @@ class Mistral(LLaMA):
 
     Examples
     --------
-    >>> import minigrad as mg
     >>> model = Mistral(11, d_model=8, num_heads=2, num_layers=2, d_ff=16, num_kv_heads=1, window=2)
     >>> ids = mg.asarray([[3, 4, 5, 6]])
     >>> other = mg.asarray([[9, 4, 5, 6]])  # the last token hears of two before it, not of the third

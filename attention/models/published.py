@@ -1,6 +1,8 @@
 """What models that others have published share: their settings and the names of their tensors, and writing text.
 
 `CausalModel` continues a text, `EncoderDecoderModel` reads one sequence and writes another.
+
+The settings and names are those of https://github.com/huggingface/transformers, as the published files have them.
 """
 
 from __future__ import annotations
@@ -30,6 +32,15 @@ class PublishedModel(Module):
 
     A subclass says which of its parameters is which, and makes itself from a published ``config.json``. Then
     `load_state_dict` takes published tensors as they are: a Linear's weight, there (out, in), is transposed.
+
+    >>> class Head(PublishedModel):
+    ...     names = {"output": "lm_head"}
+    ...     def __init__(self):
+    ...         self.output = Linear(3, 2, bias=False)
+    >>> head = Head()
+    >>> head.load_state_dict({"lm_head.weight": mg.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])})
+    >>> head.output.weight.tolist()
+    [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
     """
 
     names: ClassVar[Mapping[str, str]] = {}
@@ -43,7 +54,12 @@ class PublishedModel(Module):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], dtype: Any = "float32", generator: Generator | None = None) -> Self:
-        """The model that a ``config.json`` describes, with random parameters. Raises ValueError for another kind."""
+        """The model that a ``config.json`` describes, with random parameters. Raises ValueError for another kind.
+
+        >>> from attention.models import GPT
+        >>> len(GPT.from_config({"vocab_size": 11, "n_embd": 8, "n_head": 2, "n_layer": 3}).blocks)
+        3
+        """
         raise NotImplementedError
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True, assign: bool = False) -> None:
@@ -58,7 +74,14 @@ class PublishedModel(Module):
         super().load_state_dict(state, strict, assign)
 
     def from_published(self, state: Mapping[str, Any], strict: bool = True) -> dict[str, Any]:
-        """Published tensors, or anything of their shapes such as gradients, under our names and in our shapes."""
+        """Published tensors, or anything of their shapes such as gradients, under our names and in our shapes.
+
+        >>> from attention.models import T5
+        >>> model = T5(11, d_model=8, num_heads=2, num_layers=1, d_ff=16, d_head=3)
+        >>> published = {"encoder.block.0.layer.1.DenseReluDense.wo.weight": mg.zeros((8, 16))}
+        >>> {name: x.shape for name, x in model.from_published(published, strict=False).items()}
+        {'encoder.0.feed_forward.down.weight': (16, 8)}
+        """
         if self.prefix and not any(name.startswith(self.prefix) for name in state):
             state = {self.prefix + name: value for name, value in state.items()}
         state = self._apart(state)
@@ -85,7 +108,12 @@ class PublishedModel(Module):
         return found
 
     def published_name(self, name: str) -> str:
-        """The published name of our parameter ``name``."""
+        """The published name of our parameter ``name``.
+
+        >>> from attention.models import GPT
+        >>> GPT(11, d_model=8, num_heads=2, num_layers=1).published_name("blocks.0.feed_forward.up.weight")
+        'transformer.h.0.mlp.c_fc.weight'
+        """
         numbers = iter(re.findall(r"(?<=\.)\d+(?=\.)", name))
         pattern = re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
         parts = pattern.split(".")
@@ -120,7 +148,14 @@ def _some(names: list[str]) -> str:
 
 
 def expect_setting(model: str, config: Mapping[str, Any], name: str, *supported: Any) -> Any:
-    """``config[name]``, or the first of those that are supported; raise ValueError for one that is not."""
+    """``config[name]``, or the first of those that are supported; raise ValueError for one that is not.
+
+    >>> expect_setting("BERT", {}, "hidden_act", "gelu", "relu")
+    'gelu'
+    >>> expect_setting("BERT", {"hidden_act": "tanh"}, "hidden_act", "gelu", "relu")
+    Traceback (most recent call last):
+    ValueError: BERT: expected hidden_act in ['gelu', 'relu'], the config has 'tanh'
+    """
     value = config.get(name, supported[0])
     if value not in supported:
         raise ValueError(f"{model}: expected {name} in {list(supported)}, the config has {value!r}")
@@ -128,7 +163,11 @@ def expect_setting(model: str, config: Mapping[str, Any], name: str, *supported:
 
 
 def last_positions(x: Tensor, count: int | None) -> Tensor:
-    """The last ``count`` vectors of x, (..., T, d), or all with None. Raises ValueError for less than one."""
+    """The last ``count`` vectors of x, (..., T, d), or all with None. Raises ValueError for less than one.
+
+    >>> last_positions(mg.zeros((2, 5, 8)), 1).shape
+    (2, 1, 8)
+    """
     if count is None:
         return x
     expect_positive("logits_to_keep", count=count)
@@ -136,7 +175,15 @@ def last_positions(x: Tensor, count: int | None) -> Tensor:
 
 
 class CausalModel(PublishedModel):
-    """A model that continues a text: ``model(ids, mask, cache, logits_to_keep)`` gives the logits of what follows."""
+    """A model that continues a text: ``model(ids, mask, cache, logits_to_keep)`` gives the logits of what follows.
+
+    >>> class Counting(CausalModel):
+    ...     context_length = 9
+    ...     def __call__(self, ids, mask=None, cache=None, logits_to_keep=None):
+    ...         return -mg.abs(ids[..., None] + 1 - mg.arange(10))
+    >>> Counting().generate(mg.asarray([[2, 3]]), max_new_tokens=4, temperature=0).tolist()
+    [[2, 3, 4, 5, 6, 7]]
+    """
 
     context_length: int
 
@@ -168,6 +215,11 @@ class CausalModel(PublishedModel):
 
         Ends earlier when every row has written one of the tokens ``stop``; a row that has goes on with that token. The
         other options are those of `stream`.
+
+        >>> from attention.models import GPT
+        >>> model = GPT(11, d_model=8, num_heads=2, num_layers=1, context_length=6)
+        >>> model.generate(mg.asarray([[3, 4]]), max_new_tokens=5, stop=range(11)).shape  # any token ends it
+        (1, 3)
         """
         if max_new_tokens < 0:
             raise ValueError(f"{type(self).__name__}: expected max_new_tokens ≥ 0, got {max_new_tokens}")
@@ -205,6 +257,11 @@ class CausalModel(PublishedModel):
 
         ``inputs`` are what else the model reads with the prompt, such as ``images``. A ValueError says where the text
         outgrows ``context_length``: what is left of it would no longer fit to them.
+
+        >>> from attention.models import GPT
+        >>> model = GPT(11, d_model=8, num_heads=2, num_layers=1, context_length=6)
+        >>> next(model.stream(mg.asarray([[3, 4], [5, 6]]), temperature=0)).shape
+        (2, 1)
         """
         name = type(self).__name__
         if ids.ndim != 2 or ids.shape[1] < 1 or not mg.isdtype(ids.dtype, "integral"):
@@ -244,7 +301,11 @@ class CausalModel(PublishedModel):
 
 
 def choose(logits: Tensor, temperature: float, top_k: int | None, top_p: float | None, generator: Generator) -> Any:
-    """One token for each row of logits, of shape (B, V). Nothing is copied to the host."""
+    """One token for each row of logits, of shape (B, V). Nothing is copied to the host.
+
+    >>> choose(mg.asarray([[0.0, 3.0, 1.0]]), 1.0, top_k=1, top_p=None, generator=mg.random.default).tolist()
+    [1]
+    """
     if temperature == 0:
         return mg.argmax(logits, axis=-1)
     if top_k is not None and top_k < logits.shape[-1]:
@@ -293,7 +354,15 @@ BLOCK_NAMES: Mapping[str, str] = {
 
 
 class EncoderDecoderModel(PublishedModel):
-    """A model that reads a source and writes a target: `encode` makes a memory of the one, `decode` looks at it."""
+    """A model that reads a source and writes a target: `encode` makes a memory of the one, `decode` looks at it.
+
+    >>> from attention.models import T5
+    >>> model = T5(11, d_model=8, num_heads=2, num_layers=1, d_ff=16, d_head=3)
+    >>> source, target = mg.asarray([[3, 4, 5, 6]]), mg.asarray([[0, 7, 8]])
+    >>> memory = model.encode(source)
+    >>> memory.shape, model.decode(target, memory).shape
+    ((1, 4, 8), (1, 3, 11))
+    """
 
     max_length: int
     """The most tokens of a target; `sys.maxsize` where there is no limit."""
@@ -342,6 +411,12 @@ class EncoderDecoderModel(PublishedModel):
         ``eos``. ``bos`` is what all targets begin with: a token, or several. The tokens ``suppress`` are never written,
         those in ``begin_suppress`` not as the first. Dropout is off meanwhile. Raises ValueError where ``max_length``
         exceeds the model's.
+
+        >>> from attention.models import T5
+        >>> model = T5(11, d_model=8, num_heads=2, num_layers=1, d_ff=16, d_head=3)
+        >>> only = [token for token in range(11) if token != 7]
+        >>> model.generate(mg.asarray([[3, 4, 5]]), max_length=4, bos=0, eos=1, suppress=only).tolist()
+        [[7, 7, 7, 7]]
         """
         begin = [bos] if isinstance(bos, Integral) else list(bos)  # type: ignore[arg-type]
         limit = self.max_length - len(begin) + 1

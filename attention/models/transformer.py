@@ -55,7 +55,6 @@ class Transformer(EncoderDecoderModel):
 
     Examples
     --------
-    >>> import minigrad as mg
     >>> model = Transformer(11, 13, d_model=8, num_heads=2, num_layers=1, max_length=7)
     >>> source, target = mg.asarray([[3, 4, 5, 6]]), mg.asarray([[1, 7, 8]])
     >>> logits, weights = model(source, target, return_weights=True)

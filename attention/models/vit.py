@@ -192,7 +192,11 @@ def patches_of(images: Tensor, size: int) -> Tensor:
 
 
 def with_flat_patches(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Published tensors with the patches' convolution, (d_model, C, size, size), as a matrix (d_model, C · size²)."""
+    """Published tensors with the patches' convolution, (d_model, C, size, size), as a matrix (d_model, C · size²).
+
+    >>> with_flat_patches({"patch_embedding.weight": mg.zeros((8, 3, 4, 4))})["patch_embedding.weight"].shape
+    (8, 48)
+    """
     return {name: _flat(x) if name.endswith("patch_embedding.weight") else x for name, x in state.items()}
 
 
