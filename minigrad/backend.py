@@ -535,6 +535,18 @@ def exp_in_place(xp: Namespace, x: Array) -> Array:
     return numpy.exp(x, out=x) if type(x) is numpy.ndarray else xp.exp(x)  # without axes NumPy makes scalars
 
 
+def zero_rows(xp: Namespace, x: Array, which: Array) -> Array:
+    """A copy of x (n, d) with 0 in the rows where ``which`` (n, 1) holds, whatever stands there.
+
+    On NumPy `where` takes ten times as long as any arithmetic.
+    """
+    if type(x) is not numpy.ndarray:
+        return xp.where(which, 0.0, x)
+    x = x.copy()
+    x[which[:, 0]] = 0.0
+    return x
+
+
 def in_parallel(work: Callable[[int], None], n: int) -> None:
     """Call ``work(0)`` … ``work(n − 1)`` at once, on threads: NumPy lets go of Python's lock while it computes.
 
@@ -585,29 +597,44 @@ def _serve(jobs: SimpleQueue[Any]) -> None:
         del context, work, errors  # nothing is held while waiting
 
 
-SMALL_PRODUCT = 1 << 21  # multiplications: that takes one thread 50 µs
+UNTHREADED_PRODUCT = 1 << 18  # multiplications for which OpenBLAS wakes none of its threads
+SMALL_PRODUCT = 1 << 24  # multiplications, for one thread: half a millisecond, and no less on two
+
+
+def matrix_products(xp: Namespace, *pairs: tuple[Array, Array]) -> list[Array]:
+    """a @ b for each pair of matrices. On NumPy our own threads share the work, products first and then rows.
+
+    OpenBLAS has threads, too, but these go on asking for work for some milliseconds after each product, and take the
+    time away from whatever of ours runs next: a training step took up to a third more.
+    """
+    n = threads(xp)
+    multiplications = sum([a.shape[0] * a.shape[1] * b.shape[1] for a, b in pairs])
+    # One row is as much reading as computing, at which OpenBLAS's waiting threads are best.
+    if n == 1 or multiplications < UNTHREADED_PRODUCT or pairs[0][0].shape[0] == 1:
+        return [xp.matmul(a, b) for a, b in pairs]
+    if multiplications < SMALL_PRODUCT:
+        with blas_threads(1):
+            return [xp.matmul(a, b) for a, b in pairs]
+    made = [numpy.empty((a.shape[0], b.shape[1]), dtype=numpy.result_type(a, b)) for a, b in pairs]
+    parts = -(-n // len(pairs))
+    tasks = [
+        (a[rows], b, out[rows])
+        for (a, b), out in zip(pairs, made, strict=True)
+        for i in range(parts)
+        for rows in [slice(a.shape[0] * i // parts, a.shape[0] * (i + 1) // parts)]
+    ]
+
+    def work(lane: int) -> None:
+        for a, b, out in tasks[lane::n]:
+            numpy.matmul(a, b, out=out)
+
+    in_parallel(work, min(n, len(tasks)))
+    return made
 
 
 def matrix_product(xp: Namespace, a: Array, b: Array) -> Array:
-    """a @ b for two matrices. On NumPy the rows are dealt out to our own threads.
-
-    OpenBLAS has threads, too, but these go on asking for work for some milliseconds after each product, and take the
-    time away from whatever of ours runs next.
-    """
-    if a.shape[0] == 1 or a.shape[0] * a.shape[1] * b.shape[1] < SMALL_PRODUCT:
-        return xp.matmul(a, b)  # one row is as much reading as computing, at which OpenBLAS's waiting threads are best
-    n = threads(xp)
-    if n == 1 or a.shape[0] < n:
-        return xp.matmul(a, b)
-    out = numpy.empty((a.shape[0], b.shape[1]), dtype=numpy.result_type(a, b))
-    edges = [a.shape[0] * i // n for i in range(n + 1)]
-
-    def work(i: int) -> None:
-        rows = slice(edges[i], edges[i + 1])
-        numpy.matmul(a[rows], b, out=out[rows])
-
-    in_parallel(work, n)
-    return out
+    """a @ b for two matrices, as `matrix_products`."""
+    return matrix_products(xp, (a, b))[0]
 
 
 def _keep_freed_memory() -> None:

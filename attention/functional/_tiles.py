@@ -27,7 +27,10 @@ def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: 
     size = backend.tile_size(xp)
     numbers = n * max([math.prod(x.shape[1:]) for x in arrays])
     if size is None or numbers <= size // 4:
-        return f(*arrays)
+        if xp is not backend.NUMPY or numbers < 1 << 13:  # for less than that OpenBLAS wakes no thread of its own
+            return f(*arrays)
+        with backend.blas_threads(1):
+            return f(*arrays)
     lanes = min(backend.threads(xp), n - 1)
     found = f(*[x[:1, ...] for x in arrays])  # one row by itself: it says what the results look like
     stacked = len(found) - sums

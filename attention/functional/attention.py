@@ -423,7 +423,7 @@ def _is_bool(mask: Array) -> bool:
 
 def _dropped(xp: Any, P: Array, kept: Array | None, dropout_p: float) -> Array:
     """P̃ = P ∘ M."""
-    return P if kept is None else xp.where(kept, P, 0.0) * inverse_of_kept(dropout_p)
+    return P if kept is None else P * (xp.astype(kept, P.dtype) * inverse_of_kept(dropout_p))
 
 
 # ------------------------------------------------------------------------------------------------ shapes

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from minigrad import primitive
-from minigrad.backend import Array, matrix_product
+from minigrad.backend import Array, matrix_product, matrix_products
 
 from ._numerics import narrow, rows, sum_rows, widen
+from ._tiles import by_rows
 
 
 @primitive
@@ -15,7 +17,7 @@ def linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array
     """y = x W + b: for x of shape (…, in), ``weight`` (in, out) and ``bias`` (out,), y is of shape (…, out).
 
     Vectors are rows, as in the papers; PyTorch's ``weight`` is the transpose of this one. The gradients of the product
-    are those of M. Giles, "An extended collection of matrix derivative results for forward and reverse mode algorithmic
+    are those of M. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
     differentiation", 2008, section 2.2.2.
 
     Derivation. With the positions as the rows of a matrix, Y = X W + 1bᵀ and δY = δX W + X δW + 1δbᵀ. With G the
@@ -41,16 +43,18 @@ def linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array
     return narrow(xp, xp.reshape(y, x.shape[:-1] + weight.shape[1:]), x)
 
 
-def _linear_x(g: Array, xp: Any, weight: Array, x_shape: tuple[int, ...]) -> Array:
-    G, W = rows(xp, widen(xp, g)), widen(xp, weight)
-    return xp.reshape(matrix_product(xp, G, xp.matrix_transpose(W)), x_shape)
+def _linear(
+    g: Array, xp: Any, x: Array, weight: Array, bias: Array | None, needs: Sequence[str]
+) -> tuple[Array | None, ...]:
+    G, X, W = rows(xp, widen(xp, g)), rows(xp, widen(xp, x)), widen(xp, weight)
+    factors = {"x": (G, xp.matrix_transpose(W)), "weight": (xp.matrix_transpose(X), G)}
+    wanted = [name for name in factors if name in needs]
+    found = dict(zip(wanted, matrix_products(xp, *[factors[name] for name in wanted]), strict=True))
+    dx = xp.reshape(found["x"], x.shape) if "x" in found else None
+    db = by_rows(xp, lambda G: (sum_rows(xp, G),), G, sums=1)[0] if "bias" in needs else None
+    return dx, found.get("weight"), db
 
 
-def _linear_weight(g: Array, xp: Any, x: Array) -> Array:
-    G, X = rows(xp, widen(xp, g)), rows(xp, widen(xp, x))
-    return matrix_product(xp, xp.matrix_transpose(X), G)
-
-
-linear.vjp(x=_linear_x, weight=_linear_weight, bias=lambda g, xp: sum_rows(xp, widen(xp, g)))
+linear.vjp_all(_linear)
 linear.example((2, 2, 3), (3, 4), (4,))
 linear.example((3,), (3, 2))

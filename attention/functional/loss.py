@@ -9,7 +9,7 @@ from typing import Any
 
 import minigrad as mg
 from minigrad import keep, primitive
-from minigrad.backend import Array, device_of, exp_in_place
+from minigrad.backend import Array, device_of, exp_in_place, zero_rows
 
 from ._numerics import library, narrow, one_for_zero, rows, shift, widen
 from ._tiles import by_rows
@@ -82,7 +82,7 @@ def _without_ignored(xp: Any, x: Array, t: Array, ignore_index: int) -> tuple[Ar
     """
     t = xp.astype(t, library(xp, t).int64, copy=False)
     ignored = t == ignore_index
-    x = xp.where(ignored, 0.0, widen(xp, x))
+    x = zero_rows(xp, widen(xp, x), ignored)
     t = xp.where(ignored, 0, t)
     counts = xp.astype(xp.logical_not(ignored), x.dtype)
     return x, t, xp.where(xp.logical_or(t < 0, t >= x.shape[-1]), math.nan, counts)
@@ -110,11 +110,14 @@ def _cross_entropy(
     def backward(x: Array, t: Array, m: Array, l: Array, g: Array) -> tuple[Array, ...]:
         x, t, _ = _without_ignored(xp, x, t, ignore_index)
         x -= m
-        dx = exp_in_place(xp, x)
-        dx *= g / l
-        dx -= xp.where(t == classes, (1 - label_smoothing) * g, 0.0)
+        p = exp_in_place(xp, x)
+        p *= 1 / l
+        q = xp.astype(t == classes, p.dtype)
         if label_smoothing:
-            dx -= g * (label_smoothing / C)
+            q *= 1 - label_smoothing
+            q += label_smoothing / C
+        dx = p - q
+        dx *= g
         return (dx,)
 
     (dx,) = by_rows(xp, backward, rows(xp, logits), xp.reshape(target, (-1, 1)), m, l, g)
