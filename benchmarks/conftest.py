@@ -22,6 +22,10 @@ from minigrad import backend
 THREADS = backend.threads(backend.NUMPY)
 torch.set_num_threads(THREADS)
 
+# Before each measurement. The threads of OpenBLAS and of OpenMP go on asking for work for a while after a computation,
+# and would take the time away from whoever comes next; a short computation is then done once more without a clock.
+PAUSE = 0.05
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="a second for each row, and only the smaller ones")
@@ -101,15 +105,22 @@ def compete(benchmark: Any, request: pytest.FixtureRequest) -> Callable[..., Non
                     error = numpy.abs(mine - theirs).max() / max(numpy.abs(theirs).max(), 1e-30)
                     assert error <= tolerance, f"{name}: result {i} differs by {error:.1e}"
         del results, expected
-        once = clock(ours) + sum(clock(peer) for peer in peers.values())
-        rounds = int(min(max(seconds / once, 5 if quick else 7), 300))
+        once = {f: clock(f) for f in (ours, *peers.values())}
+        rounds = int(min(max(seconds / sum(PAUSE + 2 * t for t in once.values()), 5 if quick else 7), 300))
         times: dict[str, list[float]] = {name: [] for name in peers}
 
         gc.collect()
 
+        def rest(f: Callable[[], Any]) -> None:
+            time.sleep(PAUSE)
+            if once[f] < 0.2:
+                f()
+
         def setup() -> None:
             for name, peer in peers.items():
+                rest(peer)
                 times[name].append(clock(peer))
+            rest(ours)
 
         benchmark.pedantic(lambda: (ours(), synchronize()), setup=setup, rounds=rounds)
         mine = list(benchmark.stats.stats.data)
