@@ -22,9 +22,10 @@ from minigrad import backend
 THREADS = backend.threads(backend.NUMPY)
 torch.set_num_threads(THREADS)
 
-# Before each measurement. The threads of OpenBLAS and of OpenMP go on asking for work for a while after a computation,
-# and would take the time away from whoever comes next; a short computation is then done once more without a clock.
-PAUSE = 0.05
+# How long each does the same without a clock before it is measured. The threads of OpenBLAS and of OpenMP go on asking
+# for work for a while after a computation, and would take the time away from whoever comes next. (Waiting would do for
+# that, but a virtual processor that has slept is slow for its first 20 ms.)
+WARM_UP = 0.06
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -105,22 +106,25 @@ def compete(benchmark: Any, request: pytest.FixtureRequest) -> Callable[..., Non
                     error = numpy.abs(mine - theirs).max() / max(numpy.abs(theirs).max(), 1e-30)
                     assert error <= tolerance, f"{name}: result {i} differs by {error:.1e}"
         del results, expected
+
+        def warm_up(t: float) -> float:
+            return max(t, WARM_UP) if t < 0.5 else 0.0
+
         once = {f: clock(f) for f in (ours, *peers.values())}
-        rounds = int(min(max(seconds / sum(PAUSE + 2 * t for t in once.values()), 5 if quick else 7), 300))
+        rounds = int(min(max(seconds / sum(t + warm_up(t) for t in once.values()), 5 if quick else 7), 300))
         times: dict[str, list[float]] = {name: [] for name in peers}
 
         gc.collect()
 
-        def rest(f: Callable[[], Any]) -> None:
-            time.sleep(PAUSE)
-            if once[f] < 0.2:
+        def warm(f: Callable[[], Any]) -> None:
+            for _ in range(round(warm_up(once[f]) / once[f])):
                 f()
 
         def setup() -> None:
             for name, peer in peers.items():
-                rest(peer)
+                warm(peer)
                 times[name].append(clock(peer))
-            rest(ours)
+            warm(ours)
 
         benchmark.pedantic(lambda: (ours(), synchronize()), setup=setup, rounds=rounds)
         mine = list(benchmark.stats.stats.data)

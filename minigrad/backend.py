@@ -20,7 +20,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
 from functools import cache, lru_cache
 from queue import SimpleQueue
@@ -597,23 +597,17 @@ def _serve(jobs: SimpleQueue[Any]) -> None:
         del context, work, errors  # nothing is held while waiting
 
 
-UNTHREADED_PRODUCT = 1 << 18  # multiplications for which OpenBLAS wakes none of its threads
 SMALL_PRODUCT = 1 << 24  # multiplications, for one thread: half a millisecond, and no less on two
 
 
 def matrix_products(xp: Namespace, *pairs: tuple[Array, Array]) -> list[Array]:
-    """a @ b for each pair of matrices. On NumPy our own threads share the work, products first and then rows.
-
-    OpenBLAS has threads, too, but these go on asking for work for some milliseconds after each product, and take the
-    time away from whatever of ours runs next: a training step took up to a third more.
-    """
+    """a @ b for each pair of matrices. On NumPy our own threads share the work, products first and then rows."""
+    if pairs[0][0].shape[0] == 1:  # as much reading as computing, at which OpenBLAS's waiting threads are best
+        return [xp.matmul(a, b) for a, b in pairs]
     n = threads(xp)
     multiplications = sum([a.shape[0] * a.shape[1] * b.shape[1] for a, b in pairs])
-    # One row is as much reading as computing, at which OpenBLAS's waiting threads are best.
-    if n == 1 or multiplications < UNTHREADED_PRODUCT or pairs[0][0].shape[0] == 1:
-        return [xp.matmul(a, b) for a, b in pairs]
-    if multiplications < SMALL_PRODUCT:
-        with blas_threads(1):
+    if n == 1 or multiplications < SMALL_PRODUCT:
+        with on_this_thread(xp, multiplications >> 5):
             return [xp.matmul(a, b) for a, b in pairs]
     made = [numpy.empty((a.shape[0], b.shape[1]), dtype=numpy.result_type(a, b)) for a, b in pairs]
     parts = -(-n // len(pairs))
@@ -679,6 +673,15 @@ def blas_threads(n: int) -> Iterator[None]:
             _limits.remove(n)
             for library, before in zip(libraries, _unlimited, strict=True):
                 library.set_num_threads(_limits[-1] if _limits else before)
+
+
+def on_this_thread(xp: Namespace, numbers: int) -> Any:
+    """A context for a computation of that many numbers which is too small for several threads.
+
+    OpenBLAS would wake its own, and these go on asking for work for some milliseconds after a product, and take the
+    time away from whatever of ours runs next: a training step took up to a third more. For little it wakes none.
+    """
+    return blas_threads(1) if xp is NUMPY and numbers >= 1 << 13 else nullcontext()
 
 
 @cache

@@ -64,10 +64,14 @@ def rows(xp: Any, x: Array) -> Array:
     return x if len(x.shape) == 2 else xp.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
+def row_sums(xp: Any, x: Array) -> Array:
+    """Σ over the last axis, which stays; a product with ones, which takes NumPy a third of `sum`'s time."""
+    return xp.matmul(x, _ones(xp, x.shape[-1], x))[..., None]
+
+
 def mean(xp: Any, x: Array) -> Array:
-    """x‾, the mean over the last axis, which stays; a product with ones, which takes NumPy a third of `sum`'s time."""
-    n = x.shape[-1]
-    return (xp.matmul(x, _ones(xp, n, x)) / (n or math.nan))[..., None]
+    """x‾, the mean over the last axis, which stays."""
+    return row_sums(xp, x) / (x.shape[-1] or math.nan)
 
 
 def mean_of_product(xp: Any, x: Array, y: Array) -> Array:

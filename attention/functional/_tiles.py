@@ -27,9 +27,7 @@ def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: 
     size = backend.tile_size(xp)
     numbers = n * max([math.prod(x.shape[1:]) for x in arrays])
     if size is None or numbers <= size // 4:
-        if xp is not backend.NUMPY or numbers < 1 << 13:  # for less than that OpenBLAS wakes no thread of its own
-            return f(*arrays)
-        with backend.blas_threads(1):
+        with backend.on_this_thread(xp, numbers):
             return f(*arrays)
     lanes = min(backend.threads(xp), n - 1)
     found = f(*[x[:1, ...] for x in arrays])  # one row by itself: it says what the results look like
@@ -102,7 +100,9 @@ def tiles(xp: Any, query: Array, key: Array, value: Array, is_causal: bool) -> T
     work = [[(part, r) for r in rows] for part in parts]
     if splits_heads:
         work = [[block] for of_a_part in work for block in of_a_part]
-    lanes = [[block for some in work[i::threads] for block in some] for i in range(min(threads, len(work)))]
+    # There and back again, as in a causal problem the later blocks of queries have more keys.
+    turns = [work[i :: 2 * threads] + work[2 * threads - 1 - i :: 2 * threads] for i in range(min(threads, len(work)))]
+    lanes = [[block for some in turn for block in some] for turn in turns]
     return Tiles(heads, L, S, lanes, splits_heads, key_block)
 
 

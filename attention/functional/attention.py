@@ -43,10 +43,10 @@ from typing import Any
 
 import minigrad as mg
 from minigrad import Tensor, keep, primitive
-from minigrad.backend import Array, describe, device_of, dtype_name, exp_in_place, in_parallel
+from minigrad.backend import Array, describe, device_of, dtype_name, exp_in_place, in_parallel, on_this_thread
 from minigrad.random import Generator
 
-from ._numerics import finite, library, maximum, narrow, one_for_zero, wide, widen
+from ._numerics import finite, library, maximum, narrow, one_for_zero, row_sums, wide, widen
 from ._tiles import add, along, cut, padded, tiles, total
 from .dropout import check_probability, chosen, inverse_of_kept
 from .softmax import softmax
@@ -189,7 +189,8 @@ def _scaled_dot_product_attention(
     tiling = tiles(xp, query, key, value, is_causal)
     if tiling is None:
         rows, keys = slice(0, query.shape[-2]), [slice(0, key.shape[-2])]
-        O, m, l = _forward(xp, query, key, value, attn_mask, kept, rows, keys, *options)
+        with on_this_thread(xp, query.shape[-2] * key.shape[-2]):
+            O, m, l = _forward(xp, query, key, value, attn_mask, kept, rows, keys, *options)
         return keep(narrow(xp, O, query), m=m, l=l)
 
     ndim = len(tiling.heads) + 2
@@ -234,7 +235,8 @@ def _scaled_dot_product_attention_vjp(
         rows, keys = slice(0, query.shape[-2]), slice(0, key.shape[-2])
         dO_l = widen(xp, g) / l
         D_l = xp.sum(dO_l * widen(xp, out), axis=-1, keepdims=True)
-        found = _backward(xp, dO_l, D_l, m, query, key, value, attn_mask, kept, rows, keys, *options)
+        with on_this_thread(xp, query.shape[-2] * key.shape[-2]):
+            found = _backward(xp, dO_l, D_l, m, query, key, value, attn_mask, kept, rows, keys, *options)
         return [found.get(name) for name in arguments]
 
     ndim = len(tiling.heads) + 2
@@ -312,7 +314,7 @@ def _forward(
         m = finite(xp, highest)
         S -= m
         P = exp_in_place(xp, S)
-        l_block = xp.sum(P, axis=-1, keepdims=True)
+        l_block = row_sums(xp, P)
         O_block = xp.matmul(_dropped(xp, P, along(kept, -1, keys), dropout_p), V_block)
         if before is None:
             O, l = O_block, l_block

@@ -11,7 +11,7 @@ import minigrad as mg
 from minigrad import keep, primitive
 from minigrad.backend import Array, device_of, exp_in_place, zero_rows
 
-from ._numerics import library, narrow, one_for_zero, rows, shift, widen
+from ._numerics import library, narrow, one_for_zero, row_sums, rows, shift, widen
 from ._tiles import by_rows
 
 
@@ -64,7 +64,7 @@ def cross_entropy(
         loss = -(1 - label_smoothing) * xp.take_along_axis(z, t, axis=-1)
         if label_smoothing:
             loss -= label_smoothing * xp.mean(z, axis=-1, keepdims=True)
-        l = one_for_zero(xp, xp.sum(exp_in_place(xp, z), axis=-1, keepdims=True))
+        l = one_for_zero(xp, row_sums(xp, exp_in_place(xp, z)))
         loss += xp.log(l)
         return loss * counts, counts, m, l
 
