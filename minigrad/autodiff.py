@@ -252,6 +252,7 @@ class Primitive(Generic[P]):
         self.joint: Callable[..., Sequence[Any]] | None = None
         self.examples: list[Example] = []
         self._plans: dict[int, Plan] = {}
+        self._moved: dict[tuple[Any, ...], tuple[str, ...]] = {}
 
         parameters = list(inspect.signature(function).parameters.values())[1:]
         self.__signature__ = inspect.Signature(parameters)
@@ -508,13 +509,17 @@ class Primitive(Generic[P]):
 
     def _by_position(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
         """Arguments that were given by keyword but can be arrays, moved to their positions; others stay in options."""
-        rest = self.names[len(args) :]
-        given = [name for name in rest if name in options and name in self.by_name]
-        if len(given) == len(options.keys() - self.keywords):  # all are known, and none is given twice
-            moved = rest[: rest.index(given[-1]) + 1]
-            if all(name in options or name in self.defaults for name in moved):
-                return (*args, *[options.pop(name) if name in options else self.defaults[name] for name in moved])
-        raise self._explain(TypeError("wrong arguments"), args, options)
+        call = (len(args), *options)
+        moved = self._moved.get(call)
+        if moved is None:
+            rest = self.names[len(args) :]
+            given = [name for name in rest if name in options and name in self.by_name]
+            moved = rest[: rest.index(given[-1]) + 1] if given else ()
+            missing = [name for name in moved if name not in options and name not in self.defaults]
+            if missing or len(given) < len(options.keys() - self.keywords):  # one is unknown, or given twice
+                raise self._explain(TypeError("wrong arguments"), args, options)
+            self._moved[call] = moved
+        return (*args, *[options.pop(name) if name in options else self.defaults[name] for name in moved])
 
     def _named(self, args: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
         return zip(itertools.chain(self.names, itertools.repeat(self.variadic)), args, strict=False)

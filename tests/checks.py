@@ -7,9 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
+import pytest
 
 import minigrad as mg
 from minigrad import backend
+
+not_on_jax = pytest.mark.skipif(
+    backend.current().name == "jax", reason="the same on every backend, and JAX compiles its operations for minutes"
+)
 
 
 def tensor(values: Any, requires_grad: bool = False) -> mg.Tensor:

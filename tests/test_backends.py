@@ -6,6 +6,7 @@ import subprocess
 import sys
 import types
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -14,6 +15,7 @@ from checks import tensor, value
 from numpy.testing import assert_array_equal
 
 import minigrad as mg
+from attention.__main__ import main
 from minigrad import BackendError, backend, get_backend, set_backend, use_backend
 
 BACKEND = backend.current().name
@@ -286,6 +288,16 @@ def test_half_precision_can_be_read(dtype: str) -> None:
     assert x.tolist() == [1.5, -2.0]
     assert "1.5" in repr(x)
     assert x[0].item() == 1.5
+
+
+def test_the_command_line_trains_and_uses_what_it_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pairs.tsv").write_text("".join(f"{i}\t{i % 10}\n" for i in range(20)))
+    assert main(("train", "--pairs", "pairs.tsv", "--steps", "2", "--width", "8", "--layers", "1", "--batch", "2")) == 0
+    assert main(("translate", "--checkpoint", "runs/pairs", "7")) == 0
+    assert "parameters, checkpoint in runs/pairs\n" in capsys.readouterr().out
 
 
 def test_unknown_dtypes() -> None:

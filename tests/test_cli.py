@@ -18,6 +18,7 @@ from typing import Any
 import published_folders as folders
 import pytest
 import safetensors.numpy
+from checks import not_on_jax
 
 from attention import checkpoint, data, train, use
 from attention.__main__ import main
@@ -25,6 +26,8 @@ from attention.audio import read_wav, resample
 from attention.files import held, printable
 from attention.formats import open_published
 from attention.models import load
+
+pytestmark = not_on_jax
 
 TINY = ("--steps", "2", "--width", "8", "--layers", "1", "--batch", "2")
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 import published_folders as folders
 import pytest
+from checks import not_on_jax
 from numpy.testing import assert_allclose, assert_array_equal
 
 import minigrad as mg
@@ -18,6 +19,8 @@ from attention.audio import log_mel
 from attention.formats import Published, WeightsError, open_published
 from attention.layers import attention_weights
 from attention.models import load
+
+pytestmark = not_on_jax
 
 TOKENIZER = folders.make_tokenizer()
 SPLIT = "naïve 日本語 🙂👩‍👧"  # characters of two to four bytes, most of which are tokens of their own

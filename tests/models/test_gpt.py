@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy
 import pytest
+from checks import not_on_jax
 
 import minigrad as mg
 from attention.functional import cross_entropy
@@ -148,6 +149,7 @@ def test_gradients_of_the_whole_are_the_finite_differences(check_gradients: Any)
     check_gradients(model, loss)
 
 
+@not_on_jax
 def test_it_learns_a_text_by_heart() -> None:
     mg.random.seed(1)
     text = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 10]

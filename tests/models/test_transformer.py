@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy
 import pytest
+from checks import not_on_jax
 
 import minigrad as mg
 from attention.functional import cross_entropy
@@ -152,6 +153,7 @@ def test_gradients_of_the_whole_are_the_finite_differences(norm: str, check_grad
     check_gradients(model, loss)
 
 
+@not_on_jax
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_it_learns_to_reverse(norm: str) -> None:
     mg.random.seed(4)
