@@ -22,10 +22,10 @@ from minigrad import backend
 THREADS = backend.threads(backend.NUMPY)
 torch.set_num_threads(THREADS)
 
-# How long each does the same without a clock before it is measured. The threads of OpenBLAS and of OpenMP go on asking
-# for work for a while after a computation, and would take the time away from whoever comes next. (Waiting would do for
-# that, but a virtual processor that has slept is slow for its first 20 ms.)
-WARM_UP = 0.06
+# How long each does the same without a clock before it is measured; --quick: a third. The threads of OpenBLAS and of
+# OpenMP go on asking for work for a tenth of a second after a computation, and would take the time away from whoever
+# comes next. (Waiting would do for that, but a virtual processor that has slept is slow for its first 20 ms.)
+WARM_UP = 0.2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -108,7 +108,7 @@ def compete(benchmark: Any, request: pytest.FixtureRequest) -> Callable[..., Non
         del results, expected
 
         def warm_up(t: float) -> float:
-            return max(t, WARM_UP) if t < 0.5 else 0.0
+            return max(t, WARM_UP / 3 if quick else WARM_UP) if t < 0.5 else 0.0
 
         once = {f: clock(f) for f in (ours, *peers.values())}
         rounds = int(min(max(seconds / sum(t + warm_up(t) for t in once.values()), 5 if quick else 7), 300))

@@ -536,14 +536,16 @@ def exp_in_place(xp: Namespace, x: Array) -> Array:
 
 
 def zero_rows(xp: Namespace, x: Array, which: Array) -> Array:
-    """A copy of x (n, d) with 0 in the rows where ``which`` (n, 1) holds, whatever stands there.
+    """x (…, d) with 0 in the rows where ``which`` (…, 1) holds, whatever stands there; x itself if there are none.
 
     On NumPy `where` takes ten times as long as any arithmetic.
     """
     if type(x) is not numpy.ndarray:
         return xp.where(which, 0.0, x)
-    x = x.copy()
-    x[which[:, 0]] = 0.0
+    if which.any():
+        shape = numpy.broadcast_shapes(x.shape[:-1], which.shape[:-1])
+        x = numpy.array(numpy.broadcast_to(x, (*shape, x.shape[-1])))
+        x[numpy.broadcast_to(which[..., 0], shape)] = 0.0
     return x
 
 

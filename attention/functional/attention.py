@@ -43,7 +43,16 @@ from typing import Any
 
 import minigrad as mg
 from minigrad import Tensor, keep, primitive
-from minigrad.backend import Array, describe, device_of, dtype_name, exp_in_place, in_parallel, on_this_thread
+from minigrad.backend import (
+    Array,
+    describe,
+    device_of,
+    dtype_name,
+    exp_in_place,
+    in_parallel,
+    on_this_thread,
+    zero_rows,
+)
 from minigrad.random import Generator
 
 from ._numerics import finite, library, maximum, narrow, one_for_zero, row_sums, wide, widen
@@ -393,9 +402,9 @@ def _scores(
     allowed = causal if mask is None or not _is_bool(mask) else _both(xp, mask, causal)
     if mask is not None:
         visible = allowed if _is_bool(mask) else _both(xp, mask != -math.inf, causal)
-        Q = xp.where(xp.any(visible, axis=-1, keepdims=True), Q, 0.0)
-        seen = xp.matrix_transpose(xp.any(visible, axis=-2, keepdims=True))
-        K, V = xp.where(seen, K, 0.0), xp.where(seen, V, 0.0)
+        Q = zero_rows(xp, Q, xp.logical_not(xp.any(visible, axis=-1, keepdims=True)))
+        unseen = xp.matrix_transpose(xp.logical_not(xp.any(visible, axis=-2, keepdims=True)))
+        K, V = zero_rows(xp, K, unseen), zero_rows(xp, V, unseen)
     S = xp.matmul(Q, xp.matrix_transpose(K))
     if mask is not None and not _is_bool(mask):
         S += xp.astype(mask, S.dtype, copy=False)

@@ -60,7 +60,7 @@ def cross_entropy(
     def forward(x: Array, t: Array) -> tuple[Array, ...]:
         z, t, counts = _without_ignored(xp, x, t, ignore_index)
         m = shift(xp, z, -1)
-        z -= m
+        z = z - m
         loss = -(1 - label_smoothing) * xp.take_along_axis(z, t, axis=-1)
         if label_smoothing:
             loss -= label_smoothing * xp.mean(z, axis=-1, keepdims=True)
@@ -109,8 +109,7 @@ def _cross_entropy(
 
     def backward(x: Array, t: Array, m: Array, l: Array, g: Array) -> tuple[Array, ...]:
         x, t, _ = _without_ignored(xp, x, t, ignore_index)
-        x -= m
-        p = exp_in_place(xp, x)
+        p = exp_in_place(xp, x - m)
         p *= 1 / l
         q = xp.astype(t == classes, p.dtype)
         if label_smoothing:
