@@ -153,7 +153,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
             (TypeError, ValueError, RuntimeError), rf"^{name}: .* \(given {given}.*\)$",
         )
         for name, args, options, given in (
-            ("arange", ("a",), {}, "'a', None, 1"),
+            ("arange", ([3],), {}, r"\[3\], None, 1"),
             ("arange", (0, 3, 0), {}, "0, 3, 0"),
             ("empty", ("a",), {}, "'a'"),
             ("eye", (2, -1), {}, "2, -1, k=0"),
