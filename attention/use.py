@@ -192,7 +192,8 @@ def stream_text(
             last, late = late, []
         found = [at for at in map(held.find, stop) if at >= 0]
         if found:
-            yield held[: min(found)]
+            if min(found):
+                yield held[: min(found)]
             return
         waits = max((n for text in stop for n in range(1, len(text)) if held.endswith(text[:n])), default=0)
         piece, held = held[: len(held) - waits], held[len(held) - waits :]

@@ -20,7 +20,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
 from functools import cache, lru_cache
 from queue import SimpleQueue
@@ -275,24 +275,54 @@ def asarray(data: Any, dtype: Any = None, device: Any = None, copy: bool | None 
         device = default_device if device is None else device
         if type(data) not in (list, bool, int, float, complex):  # the libraries differ about anything else
             data = _numbers(data)
+    elif dtype is not None and xp is NUMPY:
+        _numbers(data)
     if device is not None and xp is NUMPY and device != "cpu":
         raise ValueError(f"backend 'numpy' has one device, 'cpu'; got device={device!r}")
     try:
         made = xp.asarray(data, dtype=as_dtype(xp, dtype), device=device, copy=copy)
-    except Exception:
+    except COMPLAINTS as error:
         if isinstance(data, list):
-            _numbers(data)  # it may say why
-        raise
+            with suppress(ValueError):
+                _numbers(data)  # it may say why
+        raise explained("asarray", error, data, dtype=dtype, device=device) from error
     return _numbers(made) if xp is NUMPY else made
 
 
-def _numbers(data: Any) -> Array:
+def _numbers(data: Any, name: str = "asarray") -> Array:
     """What NumPy makes of scalars, nested lists, ranges or memory; TypeError for text, None and other objects."""
     array = numpy.asarray(data)
     if array.dtype.kind not in "biufcV":  # V: bfloat16, which NumPy does not know
         given = " ".join(repr(data).split())  # in one line
-        raise TypeError(f"asarray: expected numbers that fit a dtype, lists of them or an array; got {given:.60}")
+        raise TypeError(f"{name}: expected numbers that fit a dtype, lists of them or an array; got {given:.60}")
     return array
+
+
+NUMBERS = frozenset(
+    (bool, int, float, complex, *(t for t in numpy.sctypeDict.values() if numpy.dtype(t).kind in "biufc"))
+)
+"""The types of scalars that are numbers: Python's and NumPy's."""
+
+
+def expect_numbers(name: str, x: Any) -> None:
+    """TypeError where NumPy has no number for x: given a dtype, it parses text and makes NaN of None."""
+    if type(x) not in NUMBERS and namespace_of(x) in (None, NUMPY):
+        _numbers(x, name)
+
+
+COMPLAINTS: tuple[type[Exception], ...] = (
+    TypeError, ValueError, OverflowError, RuntimeError, AttributeError, ZeroDivisionError,
+)  # fmt: skip
+"""What a library raises about arguments that it cannot use."""
+
+
+def explained(name: str, error: Exception, *given: Any, **options: Any) -> Exception:
+    """A library's complaint about a call, as one line that names the function and what it was given."""
+    kind: type[Exception] = next(kind for kind in COMPLAINTS if isinstance(error, kind))
+    kind = {AttributeError: TypeError, ZeroDivisionError: ValueError}.get(kind, kind)
+    values = [" ".join(f"{x!r:.60}".split()) for x in given]
+    values += [f"{option}={value!r}" for option, value in options.items() if value is not None]
+    return kind(f"{name}: {_reason(error).removeprefix(f'{name}: ')} (given {', '.join(values)})")
 
 
 def python_scalar(x: Any) -> Any:
@@ -426,6 +456,8 @@ def get_item(x: Array, key: Any) -> Array:
 
 def set_item(x: Array, key: Any, value: Any) -> Array:
     """``x[key] = value``, in x's memory where the library allows writing; returns the array that has the new values."""
+    if namespace_of(value) is None:
+        expect_numbers("x[…] = …", value)
     name = name_of(namespace_of(x))
     if name == "jax":
         if getattr(value, "ndim", 0) and value.shape[0] == 1 and (extra := value.ndim - x[key].ndim) > 0:

@@ -13,7 +13,7 @@ import minigrad as mg
 
 from . import backend
 from .autodiff import primitive
-from .backend import Array, as_dtype, python_scalar
+from .backend import COMPLAINTS, Array, as_dtype, expect_numbers, explained, python_scalar
 from .tensor import Tensor, _without_tensors
 
 __all__ = [
@@ -50,18 +50,23 @@ def _refuse_graph(name: str, args: tuple[Any, ...]) -> None:
 def _new(name: str, *args: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
     _refuse_graph(name, args)
     _, xp, default_device = backend.current()
-    function = getattr(xp, name)
     device = default_device if device is None else device
-    numbers = map(python_scalar, args)
-    return Tensor._make(function(*numbers, dtype=as_dtype(xp, dtype), device=device, **options))
+    try:
+        numbers = map(python_scalar, args)
+        return Tensor._make(getattr(xp, name)(*numbers, dtype=as_dtype(xp, dtype), device=device, **options))
+    except COMPLAINTS as error:
+        raise explained(name, error, *args, dtype=dtype, device=device, **options) from error
 
 
 def _like(name: str, x: Any, *args: Any, dtype: Any = None, device: Any = None) -> Tensor:
     _refuse_graph(name, args)
     raw = x._data if type(x) is Tensor else backend.asarray(x)
     xp = backend.namespace_of(raw)
-    function = getattr(xp, name)
-    return Tensor._make(function(raw, *map(python_scalar, args), dtype=as_dtype(xp, dtype), device=device))
+    try:
+        numbers = map(python_scalar, args)
+        return Tensor._make(getattr(xp, name)(raw, *numbers, dtype=as_dtype(xp, dtype), device=device))
+    except COMPLAINTS as error:
+        raise explained(name, error, x, *args, dtype=dtype, device=device) from error
 
 
 def arange(
@@ -108,6 +113,7 @@ def full(shape: Shape, fill_value: complex, *, dtype: Any = None, device: Any = 
     >>> mg.full((2, 2), 7.0).tolist()
     [[7.0, 7.0], [7.0, 7.0]]
     """
+    expect_numbers("full", fill_value)
     return _new("full", shape, fill_value, dtype=dtype, device=device)
 
 
@@ -117,6 +123,7 @@ def full_like(x: Array, /, fill_value: complex, *, dtype: Any = None, device: An
     >>> mg.full_like(mg.asarray([5, 6]), 7).tolist()
     [7, 7]
     """
+    expect_numbers("full_like", fill_value)
     return _like("full_like", x, fill_value, dtype=dtype, device=device)
 
 
@@ -183,9 +190,15 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     >>> mg.from_dlpack(numpy.asarray([1.0, 2.0])).tolist()
     [1.0, 2.0]
     """
+    if not hasattr(x, "__dlpack__"):
+        raise TypeError(f"from_dlpack: expected an array with __dlpack__, got {x!r:.60}")
     options = {name: value for name, value in {"device": device, "copy": copy}.items() if value is not None}
     memory = x._share_memory() if type(x) is Tensor and not copy else None
-    return Tensor._make(backend.current().xp.from_dlpack(x, **options), None, memory)
+    xp = backend.current().xp
+    try:
+        return Tensor._make(xp.from_dlpack(x, **options), None, memory)
+    except COMPLAINTS as error:
+        raise explained("from_dlpack", error, x, **options) from error
 
 
 def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Tensor, ...]:
@@ -212,6 +225,12 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Tensor, ...]:
     return tuple(mg.broadcast_to(row, tuple(shape)) for row in rows)
 
 
+def _matrices(x: Array) -> Array:
+    if len(x.shape) < 2:  # of which NumPy makes a matrix
+        raise ValueError("expected at least two axes")
+    return x
+
+
 @primitive
 def tril(xp: Any, x: Array, /, *, k: int = 0) -> Array:
     """x with 0 above the k-th diagonal of the last two axes; so is the gradient.
@@ -219,7 +238,7 @@ def tril(xp: Any, x: Array, /, *, k: int = 0) -> Array:
     >>> mg.tril(mg.ones((2, 2))).tolist()
     [[1.0, 0.0], [1.0, 1.0]]
     """
-    return xp.tril(x, k=k)
+    return xp.tril(_matrices(x), k=k)
 
 
 @primitive
@@ -229,7 +248,7 @@ def triu(xp: Any, x: Array, /, *, k: int = 0) -> Array:
     >>> mg.triu(mg.ones((2, 2)), k=1).tolist()
     [[0.0, 1.0], [0.0, 0.0]]
     """
-    return xp.triu(x, k=k)
+    return xp.triu(_matrices(x), k=k)
 
 
 tril.vjp(x=lambda g, xp, k: xp.tril(g, k=k))

@@ -72,6 +72,17 @@ def can_cast(from_: Any, to: Any, /) -> bool:
     return bool(xp.can_cast(as_dtype(xp, _dtype(from_)), as_dtype(xp, to)))
 
 
+def _limits(name: str, x: Any, kind: str) -> tuple[Any, Any]:
+    """A library and what its function ``name`` says about the dtype of x."""
+    xp, dtype = _namespace(x), _dtype(x)
+    try:
+        if dtype is not None:  # NumPy's default
+            return xp, getattr(xp, name)(as_dtype(xp, dtype))
+    except (TypeError, ValueError, AttributeError):
+        pass
+    raise TypeError(f"{name}: expected {kind} dtype or an array of one, got {dtype!r:.60}")
+
+
 class FloatInfo(NamedTuple):
     """What `finfo` gives, the numbers as Python floats."""
 
@@ -89,8 +100,7 @@ def finfo(type: Any, /) -> FloatInfo:
     >>> mg.finfo(mg.float32).eps == 2**-23
     True
     """
-    xp = _namespace(type)
-    info = xp.finfo(as_dtype(xp, _dtype(type)))
+    xp, info = _limits("finfo", type, "a floating-point")
     eps, largest, least, smallest = map(float, (info.eps, info.max, info.min, info.smallest_normal))
     return FloatInfo(info.bits, eps, largest, least, smallest, as_dtype(xp, dtype_name(info.dtype)))
 
@@ -110,8 +120,7 @@ def iinfo(type: Any, /) -> IntInfo:
     >>> mg.iinfo(mg.int8).min, mg.iinfo(mg.int8).max
     (-128, 127)
     """
-    xp = _namespace(type)
-    info = xp.iinfo(as_dtype(xp, _dtype(type)))
+    xp, info = _limits("iinfo", type, "an integer")
     return IntInfo(info.bits, int(info.max), int(info.min), as_dtype(xp, dtype_name(info.dtype)))
 
 

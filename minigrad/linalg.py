@@ -78,6 +78,8 @@ def cross(xp: Any, x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     >>> mg.linalg.cross(mg.asarray([1, 0, 0]), mg.asarray([0, 1, 0])).tolist()
     [0, 0, 1]
     """
+    if x1.shape[axis] != 3 or x2.shape[axis] != 3:  # NumPy takes two numbers, too
+        raise ValueError("expected vectors of three numbers")
     return xp.linalg.cross(x1, x2, axis=axis)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import minigrad as mg
 
 from . import backend
+from .backend import python_scalar
 from .creation import Shape
 from .tensor import Tensor
 
@@ -38,7 +39,13 @@ class Generator:
     def _host(self) -> Any:
         return backend.host_generator(self._seed)  # made when first needed, as importing numpy.random takes a while
 
-    def _draw(self, values: Any, dtype: Any, device: Any) -> Tensor:
+    def _draw(self, name: str, expected: str, dtype: Any, device: Any, **given: Any) -> Tensor:
+        try:
+            values = getattr(self._host, name)(*given.values())
+        except backend.COMPLAINTS as error:  # in NumPy's names
+            listed = ", ".join(f"{option}={value!r:.60}" for option, value in given.items())
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{name}: expected {expected}, got {listed}") from error
         return mg.asarray(backend.from_numpy(values, device), dtype=dtype)
 
     def normal(
@@ -49,7 +56,8 @@ class Generator:
         >>> mg.random.Generator(0).normal((2, 3), dtype="float32").dtype
         dtype('float32')
         """
-        return self._draw(self._host.normal(mean, std, shape), dtype, device)
+        expected = "a shape and numbers, std not negative"
+        return self._draw("normal", expected, dtype, device, mean=mean, std=std, shape=shape)
 
     def uniform(
         self, shape: Shape, low: float = 0.0, high: float = 1.0, *, dtype: Any = None, device: Any = None
@@ -59,7 +67,8 @@ class Generator:
         >>> mg.random.Generator(0).uniform((2, 3), dtype="float32").shape
         (2, 3)
         """
-        return self._draw(self._host.uniform(low, high, shape), dtype, device)
+        expected = "a shape and finite numbers, low ≤ high"
+        return self._draw("uniform", expected, dtype, device, low=low, high=high, shape=shape)
 
     def integers(self, low: int, high: int, shape: Shape = (), *, dtype: Any = None, device: Any = None) -> Tensor:
         """Integers from [low, high), int64 unless ``dtype`` says otherwise.
@@ -67,7 +76,10 @@ class Generator:
         >>> mg.unique_values(mg.random.Generator(0).integers(0, 3, 100)).tolist()
         [0, 1, 2]
         """
-        return self._draw(self._host.integers(low, high, shape), dtype, device)
+        expected = "a shape and ints of 64 bits, low < high"
+        if not all(isinstance(python_scalar(n), int) for n in (low, high)):  # NumPy rounds
+            raise TypeError(f"integers: expected {expected}, got low={low!r:.60}, high={high!r:.60}")
+        return self._draw("integers", expected, dtype, device, low=low, high=high, shape=shape)
 
     def permutation(self, n: int, *, device: Any = None) -> Tensor:
         """0 … n-1 in random order.
@@ -75,7 +87,9 @@ class Generator:
         >>> mg.sort(mg.random.Generator(0).permutation(4)).tolist()
         [0, 1, 2, 3]
         """
-        return self._draw(self._host.permutation(n), None, device)
+        if not isinstance(python_scalar(n), int) or n < 0:  # NumPy takes both
+            raise ValueError(f"permutation: expected an int that is not negative, got {n!r:.60}")
+        return self._draw("permutation", "an int that is not negative", None, device, n=n)
 
     @property
     def state(self) -> dict[str, Any]:

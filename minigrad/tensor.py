@@ -18,7 +18,7 @@ from typing import Any, NoReturn, cast
 import minigrad as mg
 
 from . import backend
-from .backend import Array, describe, dtype_name, namespace_of
+from .backend import NUMBERS, Array, describe, dtype_name, namespace_of
 
 
 class Memory(list[Any]):
@@ -525,14 +525,21 @@ def _unpickled(data: Array, requires_grad: bool, grad: Tensor | None) -> Tensor:
 
 
 def _without_tensors(data: Any) -> Any:
-    """Nested lists with the Tensors in them replaced by their values."""
-    if isinstance(data, list | tuple):
-        return [_without_tensors(item) for item in data]
-    if type(data) is Tensor:
-        if data._node is not None:
-            raise TypeError("a list of Tensors in a graph would lose their gradients: use minigrad.stack, or detach()")
-        return data.tolist()
+    """Nested lists with the Tensors in them replaced by their values; TypeError for an item that is no number."""
+    if isinstance(data, (list, tuple)):
+        return [x if type(x) in NUMBERS else _item(x) for x in data]
     return data
+
+
+def _item(x: Any) -> Any:
+    if isinstance(x, (list, tuple)):
+        return _without_tensors(x)
+    if type(x) is Tensor:
+        if x._node is not None:
+            raise TypeError("a list of Tensors in a graph would lose their gradients: use minigrad.stack, or detach()")
+        return x.tolist()
+    backend.expect_numbers("asarray", x)
+    return x
 
 
 def _array_text(values: Array) -> str:

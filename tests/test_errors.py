@@ -105,6 +105,90 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         )
         for data in (None, "a", b"ab", {}, [None], [[1.0], ["a"]], numpy.str_("a"), numpy.array([None]), range)
     },
+    **{  # of which NumPy makes NaN, False or the number that is written there
+        f"{data!r} for numbers of {dtype}": (
+            lambda data=data, dtype=dtype: mg.asarray(data, dtype=dtype), TypeError,
+            "^asarray: expected numbers .*, lists of them or an array; got ",
+        )
+        for data in (
+            None, "1", [None], ["1"], [b"1"], [[1.0, None]], ((1.0, "1"),), [{}], [numpy.str_("1")], numpy.array(["1"]),
+            numpy.array([None]), [numpy.array(["1"])], [numpy.datetime64("2020-01-01")],
+        )
+        for dtype in ("float64", "complex128", "int64", "bool")
+    },
+    "None in a Tensor's list": (lambda: mg.Tensor([1.0, None], dtype="float64"), TypeError, "^asarray: .* got None$"),
+    "a list without a shape": (
+        lambda: mg.asarray([[1.0], [1.0, 2.0]]), ValueError,
+        r"^asarray: .* \(given \[\[1.0\], \[1.0, 2.0\]\]\)$",
+    ),
+    "complex numbers for real ones": (
+        lambda: mg.asarray([1j], dtype="float64"), TypeError, r"^asarray: .* \(given \[1j\], dtype='float64'\)$",
+    ),
+    **{
+        f"{data!r} for an element": (
+            lambda data=data: tensor([1.0, 2.0]).__setitem__(0, data), TypeError,
+            "^x\\[…\\] = …: expected numbers .*; got ",
+        )
+        for data in (None, "1.5", b"1")
+    },
+    "None for an element in a graph": (
+        lambda: (leaf(2) * 2).__setitem__(0, None), TypeError, "^setitem: .* expected numbers .*; got None",
+    ),
+    # ------------------------------------------------------------------------------------ creation functions
+    **{
+        f"full of {data!r}": (
+            lambda data=data: mg.full((2,), data), TypeError, f"^full: expected numbers .*; got {data!r}$",
+        )
+        for data in (None, "1.5")
+    },
+    **{
+        f"full_like of {data!r}": (
+            lambda data=data: mg.full_like(leaf(2), data), TypeError, f"^full_like: expected numbers .*; got {data!r}$",
+        )
+        for data in (None, "1.5")
+    },
+    **{
+        f"{name} of {given}": (
+            lambda name=name, args=args, options=options: getattr(mg, name)(*args, **options),
+            (TypeError, ValueError, RuntimeError), rf"^{name}: .* \(given {given}.*\)$",
+        )
+        for name, args, options, given in (
+            ("arange", ([3],), {}, r"\[3\], None, 1"),
+            ("arange", (0, 3, 0), {}, "0, 3, 0"),
+            ("empty", ("a",), {}, "'a'"),
+            ("eye", (2, -1), {}, "2, -1, k=0"),
+            ("full", ((-2,), 1.0), {}, r"\(-2,\), 1.0"),
+            ("linspace", (0, 1, "a"), {}, "0, 1, 'a'"),
+            ("ones", (1.5,), {}, "1.5"),
+            ("ones", (2,), {"device": "nowhere"}, "2, device='nowhere'"),
+            ("zeros", (-1,), {}, "-1"),
+            ("zeros", (2,), {"dtype": "float7"}, "2, dtype='float7'"),
+        )
+    },
+    "ones_like of an unknown dtype": (
+        lambda: mg.ones_like(leaf(2), dtype="float7"), TypeError, "^ones_like: .* has no dtype 'float7' .given Tensor",
+    ),
+    **{
+        f"from_dlpack of {data!r}": (
+            lambda data=data: mg.from_dlpack(data), TypeError, "^from_dlpack: expected an array with __dlpack__, got ",
+        )
+        for data in (3, None, "a", [1.0])
+    },
+    "a triangle of a vector": (lambda: mg.tril(leaf(2)), ValueError, "^tril: expected at least two axes .given x: "),
+    "a triangle of a number": (lambda: mg.triu(leaf()), ValueError, "^triu: expected at least two axes .given x: "),
+    # ------------------------------------------------------------------------------------ dtypes
+    **{
+        f"{name} of {kind}": (
+            lambda f=f, kind=kind: f(getattr(mg, kind)), TypeError, f"^{name}: expected an? .* dtype .*, got .*{kind}",
+        )
+        for f, name, kinds in ((mg.finfo, "finfo", ("int64", "bool")), (mg.iinfo, "iinfo", ("float32", "bool")))
+        for kind in kinds
+    },
+    "finfo of integers": (lambda: mg.finfo(integers()), TypeError, "^finfo: expected a floating-.* got .*int64"),
+    "finfo of a number": (lambda: mg.finfo(1.5), TypeError, "^finfo: expected a floating-point dtype .*, got 1.5$"),
+    "finfo of None": (lambda: mg.finfo(None), TypeError, "^finfo: expected a floating-point dtype .*, got None$"),
+    "iinfo of floats": (lambda: mg.iinfo(leaf(2)), TypeError, "^iinfo: expected an integer dtype .* got .*float64"),
+    "iinfo of an unknown name": (lambda: mg.iinfo("int7"), TypeError, "^iinfo: expected an integer .*, got 'int7'$"),
     "requires_grad off in a graph": (requires_grad_off, RuntimeError, r"the result of `multiply` .*use detach\(\)"),
     "an unknown dtype": (lambda: mg.Tensor([1.0], dtype="float7"), TypeError, "has no dtype 'float7'"),
     "in place on a leaf": (add_in_place, RuntimeError, "^`add` in place on a leaf .*work on a copy.*or under no_grad"),
@@ -136,6 +220,13 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "sum over an axis that is not there": (
         lambda: mg.sum(leaf(2, 3), axis=2), (ValueError, IndexError), r"^sum: .*given x: float64 \(2, 3\).*, axis=2",
     ),
+    **{
+        f"the cross product of {n} and {m} numbers": (
+            lambda n=n, m=m: mg.linalg.cross(leaf(n), leaf(m)), ValueError,
+            rf"^cross: expected vectors of three numbers \(given x1: float64 \({n},\) on .*, x2: float64 \({m},\) on ",
+        )
+        for n, m in ((2, 2), (3, 2), (2, 3), (3, 1), (4, 4), (1, 1))
+    },
     "concat of nothing": (lambda: mg.concat([]), ValueError, "^concat: expected at least one array, got none$"),
     "stack of nothing": (lambda: mg.stack([]), ValueError, "^stack: expected at least one array, got none$"),
     "take without an axis": (

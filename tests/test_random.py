@@ -1,6 +1,7 @@
 """minigrad.random: one seed, the same numbers on every backend, and a state that can be saved."""
 
 import json
+import math
 from functools import reduce
 from typing import Any
 
@@ -113,6 +114,36 @@ def test_bad_seeds(bad: Any) -> None:
         random.Generator(bad)
     with pytest.raises(ValueError, match="seed: expected an int that is not negative, got"):
         random.seed(bad)
+
+
+@pytest.mark.parametrize("generator", [random, random.Generator(1)])
+@pytest.mark.parametrize(
+    ("name", "args", "message"),
+    [
+        ("normal", ((2,), 0.0, -1.0), "a shape and numbers, std not negative, got mean=0.0, std=-1.0, shape=(2,)"),
+        ("normal", ((2,), "a"), "a shape and numbers, std not negative, got mean='a', std=1.0, shape=(2,)"),
+        ("normal", (-1,), "a shape and numbers, std not negative, got mean=0.0, std=1.0, shape=-1"),
+        ("uniform", (2, 1.0, 0.0), "a shape and finite numbers, low ≤ high, got low=1.0, high=0.0, shape=2"),
+        ("uniform", (2, 0.0, math.inf), "a shape and finite numbers, low ≤ high, got low=0.0, high=inf, shape=2"),
+        ("uniform", ("a",), "a shape and finite numbers, low ≤ high, got low=0.0, high=1.0, shape='a'"),
+        ("integers", (3, 3), "a shape and ints of 64 bits, low < high, got low=3, high=3, shape=()"),
+        ("integers", (-(2**64), 0), f"a shape and ints of 64 bits, low < high, got low={-(2**64)}, high=0, shape=()"),
+        ("integers", (0.5, 2), "a shape and ints of 64 bits, low < high, got low=0.5, high=2"),
+        ("integers", (0, None), "a shape and ints of 64 bits, low < high, got low=0, high=None"),
+        ("permutation", (-1,), "an int that is not negative, got -1"),
+        ("permutation", (1.5,), "an int that is not negative, got 1.5"),
+        ("permutation", ([3, 4],), "an int that is not negative, got [3, 4]"),
+    ],
+)  # fmt: skip
+def test_bad_arguments(generator: Any, name: str, args: tuple[Any, ...], message: str) -> None:
+    with pytest.raises((ValueError, TypeError)) as caught:
+        getattr(generator, name)(*args)
+    assert str(caught.value) == f"{name}: expected {message}"
+
+
+def test_numpys_integers_are_integers() -> None:
+    assert random.permutation(numpy.int64(3)).shape == (3,)
+    assert random.integers(numpy.int32(4), numpy.int64(5)).item() == 4
 
 
 STATE = random.Generator(1).state

@@ -1,6 +1,7 @@
 """Tensor: what it is made of, what it says of itself, how its operators meet other arrays, and what it refuses."""
 
 import array
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -80,6 +81,16 @@ def test_memory_and_ranges() -> None:
 def test_a_list_with_tensors_in_it() -> None:
     assert mg.Tensor([tensor(1.0), 2.0]).tolist() == [1, 2]
     assert mg.Tensor([tensor([1.0, 2.0]), [3.0, 4.0]]).tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+def test_other_numbers_in_a_list(dtype: str) -> None:
+    for data in (
+        [numpy.int8(1), numpy.int64(2)], [True, numpy.uint64(2)], range(1, 3), [1, 2.0], numpy.asarray([1, 2]),
+    ):  # fmt: skip
+        assert mg.asarray(data, dtype=dtype).tolist() == [1, 2]
+    assert mg.asarray([range(1, 3)], dtype=dtype).tolist() == [[1, 2]]
+    assert mg.asarray([2**70, math.nan], dtype="float64")[0].item() == 2.0**70
 
 
 def test_dtype_by_name_and_by_object() -> None:

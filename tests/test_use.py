@@ -12,6 +12,7 @@ import published_folders as folders
 import pytest
 from checks import not_on_jax
 from numpy.testing import assert_allclose, assert_array_equal
+from tokenizers import Tokenizer, decoders, models
 
 import minigrad as mg
 from attention import use
@@ -126,6 +127,15 @@ def test_a_text_ends_before_what_stops_it(stop: tuple[str, ...], expected: str) 
     assert "".join(use.stream_text(TOKENIZER, letters, stop=stop)) == (
         expected if stop != ("nd", "and") else "the cat sat on the mat "
     )
+
+
+@pytest.mark.parametrize("stop", ["bc", "c", "abbca", "b", "a"])
+def test_no_piece_is_empty(stop: str) -> None:
+    letters = Tokenizer(models.BPE({"a": 0, "b": 1, "c": 2}, []))
+    letters.decoder = decoders.Fuse()
+    pieces = list(use.stream_text(letters, [0, 1, 1, 2, 0], stop=[stop]))
+    assert all(pieces)
+    assert "".join(pieces) == "abbca".partition(stop)[0]
 
 
 # ------------------------------------------------------------------------------------------------ conversations

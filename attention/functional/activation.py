@@ -24,6 +24,8 @@ def relu(xp: Any, x: Array, /) -> Array:
     >>> mg.grad(relu)(0.0).item()
     0.0
     """
+    if dtype_name(x.dtype).startswith("complex"):  # some libraries compare the real parts
+        raise TypeError(f"expected real numbers, got {dtype_name(x.dtype)} {tuple(x.shape)}")
     return xp.maximum(x, 0)
 
 

@@ -92,6 +92,14 @@ def test_relu_is_flat_at_0_and_passes_nan_on() -> None:
     assert_array_equal(value(x.grad)[:3], [0, 0, 1])
 
 
+@pytest.mark.parametrize("f", [F.relu, F.sigmoid, F.silu, F.gelu, gelu_tanh, F.erf])
+def test_complex_numbers_are_refused(f: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"^\w+: expected .*real.*, got complex128 \(1,\) \(given x: complex128 \(1,\) "
+    ):
+        f(tensor(numpy.array([1j])))
+
+
 def test_gelu_names_its_approximations() -> None:
     with pytest.raises(ValueError, match=r"^gelu: expected approximate='none' or 'tanh', got 'fast'"):
         F.gelu(mg.ones((2,)), approximate="fast")
