@@ -230,7 +230,7 @@ def test_an_unknown_device_is_one_line(capsys):
 def test_a_device_without_float64_is_one_line(capsys):
     status, out, err = run(capsys, "gradcheck", "--backend", "array_api_strict", "--device", "no_float64")
     assert (status, out) == (2, "")
-    assert err.startswith("error: gradcheck needs float64: Device")
+    assert err.startswith("error: gradcheck needs float64: zeros: Device")
     assert err.count("\n") == 1
 
 
