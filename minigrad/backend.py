@@ -269,10 +269,10 @@ def use_backend(name: str, device: Any = None) -> Iterator[None]:
 
 def asarray(data: Any, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Array:
     """A raw array of scalars or nested lists, on the backend in use; an array of any library stays in it."""
-    xp = namespace_of(data)
+    xp, place = namespace_of(data), device
     if xp is None:
         xp, default_device = current()[1:]
-        device = default_device if device is None else device
+        place = default_device if device is None else device
         if type(data) not in (list, bool, int, float, complex):  # the libraries differ about anything else
             data = _numbers(data)
     elif dtype is not None and xp is NUMPY:
@@ -280,7 +280,7 @@ def asarray(data: Any, dtype: Any = None, device: Any = None, copy: bool | None 
     if device is not None and xp is NUMPY and device != "cpu":
         raise ValueError(f"backend 'numpy' has one device, 'cpu'; got device={device!r}")
     try:
-        made = xp.asarray(data, dtype=as_dtype(xp, dtype), device=device, copy=copy)
+        made = xp.asarray(data, dtype=as_dtype(xp, dtype), device=place, copy=copy)
     except COMPLAINTS as error:
         if isinstance(data, list):
             with suppress(ValueError):
@@ -567,17 +567,17 @@ def exp_in_place(xp: Namespace, x: Array) -> Array:
     return numpy.exp(x, out=x) if type(x) is numpy.ndarray else xp.exp(x)  # without axes NumPy makes scalars
 
 
-def zero_rows(xp: Namespace, x: Array, which: Array) -> Array:
-    """x (…, d) with 0 in the rows where ``which`` (…, 1) holds, whatever stands there; x itself if there are none.
+def kept_rows(xp: Namespace, x: Array, which: Array) -> Array:
+    """x (…, d) with 0 in the rows where ``which`` (…, 1) does not hold, whatever stands there.
 
-    On NumPy `where` takes ten times as long as any arithmetic.
+    It is x itself if all rows are kept. On NumPy `where` takes ten times as long as any arithmetic.
     """
     if type(x) is not numpy.ndarray:
-        return xp.where(which, 0.0, x)
-    if which.any():
+        return xp.where(which, x, 0.0)
+    if not which.all():
         shape = numpy.broadcast_shapes(x.shape[:-1], which.shape[:-1])
         x = numpy.array(numpy.broadcast_to(x, (*shape, x.shape[-1])))
-        x[numpy.broadcast_to(which[..., 0], shape)] = 0.0
+        x[~numpy.broadcast_to(which[..., 0], shape)] = 0.0
     return x
 
 
@@ -634,35 +634,23 @@ def _serve(jobs: SimpleQueue[Any]) -> None:
 SMALL_PRODUCT = 1 << 24  # multiplications, for one thread: half a millisecond, and no less on two
 
 
-def matrix_products(xp: Namespace, *pairs: tuple[Array, Array]) -> list[Array]:
-    """a @ b for each pair of matrices. On NumPy our own threads share the work, products first and then rows."""
-    if pairs[0][0].shape[0] == 1:  # as much reading as computing, at which OpenBLAS's waiting threads are best
-        return [xp.matmul(a, b) for a, b in pairs]
-    n = threads(xp)
-    multiplications = sum([a.shape[0] * a.shape[1] * b.shape[1] for a, b in pairs])
-    if n == 1 or multiplications < SMALL_PRODUCT:
-        with on_this_thread(xp, multiplications >> 5):
-            return [xp.matmul(a, b) for a, b in pairs]
-    made = [numpy.empty((a.shape[0], b.shape[1]), dtype=numpy.result_type(a, b)) for a, b in pairs]
-    parts = -(-n // len(pairs))
-    tasks = [
-        (a[rows], b, out[rows])
-        for (a, b), out in zip(pairs, made, strict=True)
-        for i in range(parts)
-        for rows in [slice(a.shape[0] * i // parts, a.shape[0] * (i + 1) // parts)]
-    ]
-
-    def work(lane: int) -> None:
-        for a, b, out in tasks[lane::n]:
-            numpy.matmul(a, b, out=out)
-
-    in_parallel(work, min(n, len(tasks)))
-    return made
-
-
 def matrix_product(xp: Namespace, a: Array, b: Array) -> Array:
-    """a @ b for two matrices, as `matrix_products`."""
-    return matrix_products(xp, (a, b))[0]
+    """a @ b for two matrices. On NumPy the rows are dealt out to our own threads."""
+    if a.shape[0] == 1:  # as much reading as computing, at which OpenBLAS's waiting threads are best
+        return xp.matmul(a, b)
+    n = min(threads(xp), a.shape[0])
+    multiplications = a.shape[0] * a.shape[1] * b.shape[1]
+    if n < 2 or multiplications < SMALL_PRODUCT:
+        with on_this_thread(xp, multiplications >> 5):
+            return xp.matmul(a, b)
+    out = numpy.empty((a.shape[0], b.shape[1]), dtype=numpy.result_type(a, b))
+
+    def work(i: int) -> None:
+        rows = slice(a.shape[0] * i // n, a.shape[0] * (i + 1) // n)
+        numpy.matmul(a[rows], b, out=out[rows])
+
+    in_parallel(work, n)
+    return out
 
 
 def _keep_freed_memory() -> None:
@@ -710,7 +698,7 @@ def blas_threads(n: int) -> Iterator[None]:
 
 
 def on_this_thread(xp: Namespace, numbers: int) -> Any:
-    """A context for a computation of that many numbers which is too small for several threads.
+    """A context for a computation on that many numbers which is too small for several threads.
 
     OpenBLAS would wake its own, and these go on asking for work for some milliseconds after a product, and take the
     time away from whatever of ours runs next: a training step took up to a third more. For little it wakes none.

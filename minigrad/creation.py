@@ -50,10 +50,10 @@ def _refuse_graph(name: str, args: tuple[Any, ...]) -> None:
 def _new(name: str, *args: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
     _refuse_graph(name, args)
     _, xp, default_device = backend.current()
-    device = default_device if device is None else device
+    place = default_device if device is None else device
     try:
         numbers = map(python_scalar, args)
-        return Tensor._make(getattr(xp, name)(*numbers, dtype=as_dtype(xp, dtype), device=device, **options))
+        return Tensor._make(getattr(xp, name)(*numbers, dtype=as_dtype(xp, dtype), device=place, **options))
     except COMPLAINTS as error:
         raise explained(name, error, *args, dtype=dtype, device=device, **options) from error
 

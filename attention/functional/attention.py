@@ -50,8 +50,8 @@ from minigrad.backend import (
     dtype_name,
     exp_in_place,
     in_parallel,
+    kept_rows,
     on_this_thread,
-    zero_rows,
 )
 from minigrad.random import Generator
 
@@ -402,9 +402,9 @@ def _scores(
     allowed = causal if mask is None or not _is_bool(mask) else _both(xp, mask, causal)
     if mask is not None:
         visible = allowed if _is_bool(mask) else _both(xp, mask != -math.inf, causal)
-        Q = zero_rows(xp, Q, xp.logical_not(xp.any(visible, axis=-1, keepdims=True)))
-        unseen = xp.matrix_transpose(xp.logical_not(xp.any(visible, axis=-2, keepdims=True)))
-        K, V = zero_rows(xp, K, unseen), zero_rows(xp, V, unseen)
+        Q = kept_rows(xp, Q, xp.any(visible, axis=-1, keepdims=True))
+        seen = xp.matrix_transpose(xp.any(visible, axis=-2, keepdims=True))
+        K, V = kept_rows(xp, K, seen), kept_rows(xp, V, seen)
     S = xp.matmul(Q, xp.matrix_transpose(K))
     if mask is not None and not _is_bool(mask):
         S += xp.astype(mask, S.dtype, copy=False)

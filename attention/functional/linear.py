@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from minigrad import primitive
-from minigrad.backend import Array, matrix_product, matrix_products
+from minigrad.backend import Array, matrix_product
 
 from ._numerics import narrow, rows, sum_rows, widen
 from ._tiles import by_rows
@@ -43,18 +42,21 @@ def linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array
     return narrow(xp, xp.reshape(y, x.shape[:-1] + weight.shape[1:]), x)
 
 
-def _linear(
-    g: Array, xp: Any, x: Array, weight: Array, bias: Array | None, needs: Sequence[str]
-) -> tuple[Array | None, ...]:
-    G, X, W = rows(xp, widen(xp, g)), rows(xp, widen(xp, x)), widen(xp, weight)
-    factors = {"x": (G, xp.matrix_transpose(W)), "weight": (xp.matrix_transpose(X), G)}
-    wanted = [name for name in factors if name in needs]
-    found = dict(zip(wanted, matrix_products(xp, *[factors[name] for name in wanted]), strict=True))
-    dx = xp.reshape(found["x"], x.shape) if "x" in found else None
-    db = by_rows(xp, lambda G: (sum_rows(xp, G),), G, sums=1)[0] if "bias" in needs else None
-    return dx, found.get("weight"), db
+def _linear_x(g: Array, xp: Any, weight: Array, x_shape: tuple[int, ...]) -> Array:
+    G, W = rows(xp, widen(xp, g)), widen(xp, weight)
+    return xp.reshape(matrix_product(xp, G, xp.matrix_transpose(W)), x_shape)
 
 
-linear.vjp_all(_linear)
+def _linear_weight(g: Array, xp: Any, x: Array) -> Array:
+    G, X = rows(xp, widen(xp, g)), rows(xp, widen(xp, x))
+    return matrix_product(xp, xp.matrix_transpose(X), G)
+
+
+def _linear_bias(g: Array, xp: Any) -> Array:
+    (total,) = by_rows(xp, lambda G: (sum_rows(xp, G),), rows(xp, widen(xp, g)), sums=1)
+    return total
+
+
+linear.vjp(x=_linear_x, weight=_linear_weight, bias=_linear_bias)
 linear.example((2, 2, 3), (3, 4), (4,))
 linear.example((3,), (3, 2))

@@ -9,7 +9,7 @@ from typing import Any
 
 import minigrad as mg
 from minigrad import keep, primitive
-from minigrad.backend import Array, device_of, exp_in_place, zero_rows
+from minigrad.backend import Array, device_of, exp_in_place, kept_rows
 
 from ._numerics import library, narrow, one_for_zero, row_sums, rows, shift, widen
 from ._tiles import by_rows
@@ -81,10 +81,10 @@ def _without_ignored(xp: Any, x: Array, t: Array, ignore_index: int) -> tuple[Ar
     Other rows count 1, or NaN where the target is no class: some libraries would take another class instead.
     """
     t = xp.astype(t, library(xp, t).int64, copy=False)
-    ignored = t == ignore_index
-    x = zero_rows(xp, widen(xp, x), ignored)
-    t = xp.where(ignored, 0, t)
-    counts = xp.astype(xp.logical_not(ignored), x.dtype)
+    counted = t != ignore_index
+    x = kept_rows(xp, widen(xp, x), counted)
+    t = xp.where(counted, t, 0)
+    counts = xp.astype(counted, x.dtype)
     return x, t, xp.where(xp.logical_or(t < 0, t >= x.shape[-1]), math.nan, counts)
 
 

@@ -34,6 +34,22 @@ def test_linear_twin(leading: tuple[int, ...], n: int, m: int, bias: bool, seed:
     agree(F.linear, composed.linear, *numbers(seed, (*leading, n), (n, m), *([(m,)] if bias else [])))
 
 
+@pytest.mark.parametrize("trained", [{"x"}, {"weight"}, {"bias"}, {"x", "bias"}, {"weight", "bias"}])
+def test_linear_with_some_arguments_frozen(trained: set[str]) -> None:
+    arrays = dict(zip(("x", "weight", "bias"), numbers(0, (4, 3), (3, 2), (2,)), strict=True))
+    given = {name: tensor(a, requires_grad=name in trained) for name, a in arrays.items()}
+    y = F.linear(**given)
+    with mg.no_grad():  # no gradient needs what is frozen, nor what only the gradient of something frozen needs
+        for name, used_by in (("x", {"weight"}), ("weight", {"x"}), ("bias", set())):
+            if not used_by & trained:
+                given[name][...] = 0.0
+    mg.sum(y * y).backward()
+    G = 2 * (arrays["x"] @ arrays["weight"] + arrays["bias"])
+    expected = {"x": G @ arrays["weight"].T, "weight": arrays["x"].T @ G, "bias": G.sum(axis=0)}
+    for name in trained:
+        assert_allclose(value(given[name].grad), expected[name], rtol=1e-12)
+
+
 @given(leading, st.integers(2, 5), st.integers(0, 2), st.integers(0, 999))
 def test_layer_norm_twin(leading: tuple[int, ...], n: int, parameters: int, seed: int) -> None:
     arrays = numbers(seed, (*leading, n), *[(n,)] * parameters)
