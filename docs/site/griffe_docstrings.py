@@ -1,8 +1,11 @@
 """Docstrings as mkdocstrings needs them: a reader's call of a primitive has no ``xp``, and doctests are code."""
 
+import importlib
 from typing import Any
 
 import griffe
+
+from minigrad.autodiff import Primitive
 
 
 class Docstrings(griffe.Extension):
@@ -12,6 +15,13 @@ class Docstrings(griffe.Extension):
         """The signature without what the decorator `primitive` takes away."""
         if any(str(decorator.value).split("(")[0].endswith("primitive") for decorator in func.decorators):
             del func.parameters[next(iter(func.parameters)).name]
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
+        """Functions that come from a table have their docstrings only once it is read."""
+        if attr.parent is not None and attr.parent.is_module and attr.docstring is None:
+            made = getattr(importlib.import_module(attr.parent.path), attr.name, None)
+            if isinstance(made, Primitive) and made.__doc__:
+                attr.docstring = griffe.Docstring(made.__doc__, parent=attr)
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring:
