@@ -21,7 +21,8 @@ class Docstrings(griffe.Extension):
         if attr.parent is not None and attr.parent.is_module and attr.docstring is None:
             made = getattr(importlib.import_module(attr.parent.path), attr.name, None)
             if isinstance(made, Primitive) and made.__doc__:
-                attr.docstring = griffe.Docstring(made.__doc__, parent=attr)
+                attr.docstring = griffe.Docstring(with_code_fences(made.__doc__), parent=attr)
+                attr.value = str(made.__signature__)
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring:
