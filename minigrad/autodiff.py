@@ -374,8 +374,10 @@ class Primitive(Generic[P]):
                     needs_grad |= 1 << len(raw)
                     nodes += (x._node,)
                 x = x._data
-            kind = type(x)
-            found = NAMESPACES[kind] if kind in NAMESPACES else see(x)
+            try:
+                found = NAMESPACES[type(x)]
+            except KeyError:
+                found = see(x)
             if found is not xp and found is not None:
                 if found is SCALAR:
                     x = x.item()  # type: ignore[attr-defined]
@@ -395,10 +397,11 @@ class Primitive(Generic[P]):
             raise explained from error
 
         kept = None
-        if type(out) is Kept:
-            out, kept = out
         if isinstance(out, tuple):
-            return cast("Tensor", self._many(args, raw, options, xp, needs_grad, out, kept))
+            if type(out) is Kept:
+                out, kept = out
+            if isinstance(out, tuple):
+                return cast("Tensor", self._many(args, raw, options, xp, needs_grad, out, kept))
         if NAMESPACES.get(type(out)) is not xp:
             out = _as_array(xp, out, self)
 

@@ -28,8 +28,8 @@ def widen(xp: Any, x: Array) -> Array:
     return xp.astype(x, wide(library(xp, x), x.dtype), copy=False)
 
 
-def narrow(xp: Any, x: Array, like: Array) -> Array:
-    """The result of a computation in the dtype of the argument ``like``: the end of what `widen` begins."""
+def cast(xp: Any, x: Array, like: Array) -> Array:
+    """x in the dtype of ``like``: a result in that of the argument, which ends what `widen` began; a parameter."""
     return x if x.dtype == like.dtype else xp.astype(x, like.dtype)
 
 

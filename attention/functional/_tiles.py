@@ -22,11 +22,9 @@ def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: 
     f gives arrays with as many rows as it is given; the last ``sums`` of what it gives are summed over the blocks.
     """
     n = arrays[0].shape[0]
-    if n < 2:
-        return f(*arrays)
     size = backend.tile_size(xp)
     numbers = n * max([math.prod(x.shape[1:]) for x in arrays])
-    if size is None or numbers <= size // 4:
+    if size is None or n < 2 or numbers <= size // 4:
         with backend.on_this_thread(xp, numbers):
             return f(*arrays)
     lanes = min(backend.threads(xp), n - 1)
@@ -49,6 +47,15 @@ def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: 
 
     backend.in_parallel(work, lanes)
     return *whole, *[total(list(lane_sums)) for lane_sums in zip(*totals, strict=True)]
+
+
+def elementwise(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array) -> tuple[Array, ...]:
+    """``f(*arrays)`` for arrays of one shape and an f that treats each element by itself, a part at a time."""
+    shape, size = arrays[0].shape, backend.tile_size(xp)
+    if size is None or math.prod(shape) <= size // 4:
+        return f(*arrays)
+    parts = by_rows(xp, f, *[xp.reshape(x, (-1,)) for x in arrays])
+    return tuple([xp.reshape(x, shape) for x in parts])
 
 
 # ------------------------------------------------------------------------------------------------ attention

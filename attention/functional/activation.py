@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from minigrad import keep, primitive
 from minigrad.backend import Array, dtype_name, exp_in_place
 
-from ._numerics import narrow, widen
-from ._tiles import by_rows
+from ._numerics import cast, widen
+from ._tiles import elementwise
 
 
 @primitive
@@ -34,13 +33,6 @@ relu.example((2, 3), low=0.1, high=2)
 relu.example((2, 3), low=-2, high=-0.1)
 
 
-def _flat(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array) -> tuple[Array, ...]:
-    """What the elementwise function f gives for arrays of one shape, in tiles."""
-    shape = arrays[0].shape
-    flat = by_rows(xp, f, *(xp.reshape(x, (-1,)) for x in arrays))
-    return tuple(xp.reshape(x, shape) for x in flat)
-
-
 @primitive
 def sigmoid(xp: Any, x: Array, /) -> Array:
     """s = 1 / (1 + e⁻ˣ), without overflow. δs = e⁻ˣ / (1 + e⁻ˣ)² δx, so dx = g s (1 − s).
@@ -51,13 +43,11 @@ def sigmoid(xp: Any, x: Array, /) -> Array:
     0.25
     """
     wide = widen(xp, x)
-    e = xp.abs(wide)
-    e *= -1
-    e = exp_in_place(xp, e)  # not above 1; s is 1/(1 + e) to the right of 0 and e/(1 + e) to the left
+    e = exp_in_place(xp, -xp.abs(wide))  # not above 1; s is 1/(1 + e) to the right of 0 and e/(1 + e) to the left
     s = xp.maximum(e, xp.astype(wide >= 0, wide.dtype))  # the same with `where` takes NumPy twice as long in all
     e += 1
     s /= e
-    return narrow(xp, s, x)
+    return cast(xp, s, x)
 
 
 sigmoid.vjp(x=lambda g, out: g * out * (1 - out))
@@ -81,14 +71,14 @@ def silu(xp: Any, x: Array, /) -> Any:
     def forward(x: Array) -> tuple[Array, ...]:
         wide = widen(xp, x)
         s = sigmoid.raw(xp)(wide)
-        return narrow(xp, wide * s, x), s
+        return cast(xp, wide * s, x), s
 
-    y, s = _flat(xp, forward, x)
+    y, s = elementwise(xp, forward, x)
     return keep(y, s=s)
 
 
 def _silu(g: Array, xp: Any, x: Array, s: Array) -> Array:
-    return _flat(xp, lambda g, x, s: (g * s * (1 + x * (1 - s)),), g, x, s)[0]
+    return elementwise(xp, lambda g, x, s: (g * s * (1 + x * (1 - s)),), g, x, s)[0]
 
 
 silu.vjp(x=_silu)
@@ -120,9 +110,9 @@ def gelu(xp: Any, x: Array, /, *, approximate: str = "none") -> Any:
         Phi = erf.raw(xp)(wide * math.sqrt(1 / 2)) if approximate == "none" else xp.tanh(_u(wide))
         Phi += 1
         Phi *= 0.5
-        return narrow(xp, wide * Phi, x), Phi
+        return cast(xp, wide * Phi, x), Phi
 
-    y, Phi = _flat(xp, forward, x)
+    y, Phi = elementwise(xp, forward, x)
     return keep(y, Phi=Phi)
 
 
@@ -149,7 +139,7 @@ def _gelu(g: Array, xp: Any, x: Array, Phi: Array, approximate: str) -> Array:
         phi += Phi
         return (g * phi,)
 
-    return _flat(xp, backward, g, x, Phi)[0]
+    return elementwise(xp, backward, g, x, Phi)[0]
 
 
 gelu.vjp(x=_gelu)
@@ -170,7 +160,7 @@ def erf(xp: Any, x: Array, /) -> Array:
     wide = widen(xp, x)
     if hasattr(xp, "erf"):
         return xp.erf(x)
-    return narrow(xp, _erf64(xp, wide) if dtype_name(wide.dtype) == "float64" else _erf32(xp, wide), x)
+    return cast(xp, _erf64(xp, wide) if dtype_name(wide.dtype) == "float64" else _erf32(xp, wide), x)
 
 
 erf.vjp(x=lambda g, xp, x: g * xp.exp(-(x * x)) * (2 / math.sqrt(math.pi)))

@@ -55,7 +55,7 @@ from minigrad.backend import (
 )
 from minigrad.random import Generator
 
-from ._numerics import finite, library, maximum, narrow, one_for_zero, row_sums, wide, widen
+from ._numerics import cast, finite, library, maximum, one_for_zero, row_sums, wide, widen
 from ._tiles import add, along, cut, padded, tiles, total
 from .dropout import check_probability, chosen, inverse_of_kept
 from .softmax import softmax
@@ -171,8 +171,8 @@ def scaled_dot_product_attention(
     Q, K, V = scale * widen(mg, query), widen(mg, key), widen(mg, value)
     Q, K, V, scores = _scores(mg, Q, K, V, mask, slice(0, query.shape[-2]), slice(0, S), is_causal, window)
     weights = softmax(scores)
-    out = narrow(mg, mg.matmul(_dropped(mg, weights, kept, dropout_p), V), query)
-    return ungrouped(out), ungrouped(narrow(mg, weights, query))
+    out = cast(mg, mg.matmul(_dropped(mg, weights, kept, dropout_p), V), query)
+    return ungrouped(out), ungrouped(cast(mg, weights, query))
 
 
 # ------------------------------------------------------------------------------------------------ the primitive
@@ -200,7 +200,7 @@ def _scaled_dot_product_attention(
         rows, keys = slice(0, query.shape[-2]), [slice(0, key.shape[-2])]
         with on_this_thread(xp, query.shape[-2] * key.shape[-2]):
             O, m, l = _forward(xp, query, key, value, attn_mask, kept, rows, keys, *options)
-        return keep(narrow(xp, O, query), m=m, l=l)
+        return keep(cast(xp, O, query), m=m, l=l)
 
     ndim = len(tiling.heads) + 2
     query, key, value, mask, kept = (padded(xp, x, ndim) for x in (query, key, value, attn_mask, kept))
@@ -214,7 +214,7 @@ def _scaled_dot_product_attention(
             Q, K, V, M, kept_here = cut(query, at), cut(key, heads), cut(value, heads), cut(mask, at), cut(kept, at)
             here = (*at, ...)
             O_rows, m[here], l[here] = _forward(xp, Q, K, V, M, kept_here, rows, keys, *options)
-            O[here] = narrow(xp, O_rows, query)
+            O[here] = cast(xp, O_rows, query)
 
     in_parallel(work, len(tiling.lanes))
     return keep(O, m=m, l=l)
@@ -407,7 +407,7 @@ def _scores(
         K, V = kept_rows(xp, K, seen), kept_rows(xp, V, seen)
     S = xp.matmul(Q, xp.matrix_transpose(K))
     if mask is not None and not _is_bool(mask):
-        S += xp.astype(mask, S.dtype, copy=False)
+        S += cast(xp, mask, S)
     if allowed is not None:
         limit = xp.astype(allowed, S.dtype)  # ∞ or −∞; the same with `where` takes NumPy four times as long
         limit -= 0.5
@@ -476,12 +476,12 @@ def _check(name: str, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | 
         leading = [leading[0], *((*heads[:-1], heads[-1] * groups) for heads in leading[1:])]
     try:
         mg.broadcast_shapes(*leading)
-        shape = (*mg.broadcast_shapes(*leading[:2]), query.shape[-2], key.shape[-2])
     except ValueError:
         raise error("leading axes that broadcast; enable_gqa=True lets key and value have fewer heads") from None
     if mask is not None:
         if not mg.isdtype(mask.dtype, ("bool", "real floating")):
             raise error("a mask of booleans or of floating-point numbers", TypeError)
+        shape = (*mg.broadcast_shapes(*leading[:2]), query.shape[-2], key.shape[-2])
         padded = (1,) * (len(shape) - mask.ndim) + mask.shape
         if mask.ndim > len(shape) or any(m not in (1, n) for m, n in zip(padded, shape, strict=True)):
             raise error(f"a mask that broadcasts to {shape}")

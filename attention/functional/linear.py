@@ -7,7 +7,7 @@ from typing import Any
 from minigrad import primitive
 from minigrad.backend import Array, matrix_product
 
-from ._numerics import narrow, rows, sum_rows, widen
+from ._numerics import cast, rows, sum_rows, widen
 from ._tiles import by_rows
 
 
@@ -38,8 +38,8 @@ def linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array
         raise ValueError(f"expected bias of shape {tuple(weight.shape[1:])}, the width of weight")
     y = matrix_product(xp, rows(xp, widen(xp, x)), widen(xp, weight))
     if bias is not None:
-        y += xp.astype(widen(xp, bias), y.dtype, copy=False)
-    return narrow(xp, xp.reshape(y, x.shape[:-1] + weight.shape[1:]), x)
+        y += cast(xp, widen(xp, bias), y)
+    return cast(xp, xp.reshape(y, x.shape[:-1] + weight.shape[1:]), x)
 
 
 def _linear_x(g: Array, xp: Any, weight: Array, x_shape: tuple[int, ...]) -> Array:

@@ -11,7 +11,7 @@ import minigrad as mg
 from minigrad import keep, primitive
 from minigrad.backend import Array, device_of, exp_in_place, kept_rows
 
-from ._numerics import library, narrow, one_for_zero, row_sums, rows, shift, widen
+from ._numerics import cast, library, one_for_zero, row_sums, rows, shift, widen
 from ._tiles import by_rows
 
 
@@ -72,7 +72,7 @@ def cross_entropy(
     loss = xp.reshape(loss, target.shape) if reduction == "none" else xp.sum(loss)
     if reduction == "mean":
         loss = loss / one_for_zero(xp, xp.sum(counts))
-    return keep(narrow(xp, loss, logits), m=m, l=l, counts=counts)
+    return keep(cast(xp, loss, logits), m=m, l=l, counts=counts)
 
 
 def _without_ignored(xp: Any, x: Array, t: Array, ignore_index: int) -> tuple[Array, Array, Array]:

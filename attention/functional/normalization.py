@@ -8,7 +8,7 @@ from typing import Any
 from minigrad import keep, primitive
 from minigrad.backend import Array
 
-from ._numerics import mean, mean_of_product, narrow, rows, sum_rows, widen
+from ._numerics import cast, mean, mean_of_product, rows, sum_rows, widen
 from ._tiles import by_rows
 
 
@@ -46,7 +46,7 @@ def layer_norm(xp: Any, x: Array, weight: Array | None = None, bias: Array | Non
         n = n - mu
         r = 1 / xp.sqrt(mean_of_product(xp, n, n) + eps)
         n *= r
-        return narrow(xp, _scaled(xp, n, weight, bias), x), mu, r
+        return cast(xp, _scaled(xp, n, weight, bias), x), mu, r
 
     y, mu, r = by_rows(xp, forward, rows(xp, x))
     return keep(xp.reshape(y, x.shape), mu=mu, r=r)
@@ -55,9 +55,9 @@ def layer_norm(xp: Any, x: Array, weight: Array | None = None, bias: Array | Non
 def _scaled(xp: Any, n: Array, weight: Array | None, bias: Array | None = None) -> Array:
     """w ∘ n + b, in the memory of n where it can be."""
     if weight is not None:
-        n *= xp.astype(weight, n.dtype, copy=False)
+        n *= cast(xp, weight, n)
     if bias is not None:
-        n += xp.astype(bias, n.dtype, copy=False)
+        n += cast(xp, bias, n)
     return n
 
 
@@ -69,7 +69,7 @@ def _layer_norm(
         n *= r
         g = widen(xp, g)
         dw, db = sum_rows(xp, g * n), sum_rows(xp, g)
-        dn = g if weight is None else g * xp.astype(weight, g.dtype, copy=False)
+        dn = g if weight is None else g * cast(xp, weight, g)
         n *= mean_of_product(xp, n, dn)
         n += mean(xp, dn)
         dx = dn - n
@@ -107,7 +107,7 @@ def rms_norm(xp: Any, x: Array, weight: Array | None = None, *, eps: float = 1e-
     def forward(x: Array) -> tuple[Array, ...]:
         wide = widen(xp, x)
         r = 1 / xp.sqrt(mean_of_product(xp, wide, wide) + eps)
-        return narrow(xp, _scaled(xp, wide * r, weight), x), r
+        return cast(xp, _scaled(xp, wide * r, weight), x), r
 
     y, r = by_rows(xp, forward, rows(xp, x))
     return keep(xp.reshape(y, x.shape), r=r)
@@ -120,7 +120,7 @@ def _rms_norm(
         n = widen(xp, x) * r
         g = widen(xp, g)
         dw = sum_rows(xp, g * n)
-        dn = g if weight is None else g * xp.astype(weight, g.dtype, copy=False)
+        dn = g if weight is None else g * cast(xp, weight, g)
         n *= mean_of_product(xp, n, dn)
         dx = dn - n
         dx *= r

@@ -7,7 +7,7 @@ from typing import Any
 from minigrad import primitive
 from minigrad.backend import Array
 
-from ._numerics import narrow, one_for_zero, shift, widen
+from ._numerics import cast, one_for_zero, shift, widen
 
 
 @primitive
@@ -30,7 +30,7 @@ def softmax(xp: Any, x: Array, /, axis: int = -1) -> Array:
     wide = _checked(xp, x, axis)
     y = xp.exp(wide - shift(xp, wide, axis))
     y /= one_for_zero(xp, xp.sum(y, axis=axis, keepdims=True))
-    return narrow(xp, y, x)
+    return cast(xp, y, x)
 
 
 def _checked(xp: Any, x: Array, axis: int) -> Array:
@@ -67,7 +67,7 @@ def log_softmax(xp: Any, x: Array, /, axis: int = -1) -> Array:
     wide = _checked(xp, x, axis)
     y = wide - shift(xp, wide, axis)
     y -= xp.log(one_for_zero(xp, xp.sum(xp.exp(y), axis=axis, keepdims=True)))
-    return narrow(xp, y, x)
+    return cast(xp, y, x)
 
 
 def _log_softmax(g: Array, xp: Any, out: Array, axis: int) -> Array:

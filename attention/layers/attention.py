@@ -270,6 +270,8 @@ class MultiHeadAttention(Module):
                 query, key = self.rotary(query, seen), self.rotary(key, seen)
             if known is not None:
                 key, value = mg.concat([known[0], key], axis=-2), mg.concat([known[1], value], axis=-2)
+            elif cache is not None:  # they are read again for each token, so each head's in one piece
+                key, value = (mg.reshape(mg.reshape(x, (x.size,)), x.shape) for x in (key, value))
         if cache is not None:
             cache[self] = key, value
         key_mask, pairs = mask if source is None else source_mask, (*query.shape[:-1], key.shape[-2])
