@@ -15,7 +15,8 @@ import minigrad as mg
 from attention.functional import scaled_dot_product_attention
 from minigrad import backend
 
-SHAPES = [(4, 8, 512, 64), (1, 4, 2048, 64), (8, 4, 128, 32), (8, 6, 256, 64), (12, 4, 64, 32)]  # (B, H, T, D)
+LARGE = [(4, 8, 512, 64), pytest.param((1, 4, 2048, 64), marks=pytest.mark.long)]  # (B, H, T, D)
+SHAPES = [*LARGE, (8, 4, 128, 32), (8, 6, 256, 64), (12, 4, 64, 32)]
 
 
 def arrays(shape: tuple[int, ...], n: int = 4) -> list[Any]:
@@ -110,7 +111,7 @@ def test_attention(compete: Any, shape: tuple[int, ...], is_causal: bool) -> Non
 
 
 @pytest.mark.skipif(backend.get_backend() != "numpy", reason="the products are NumPy's")
-@pytest.mark.parametrize("shape", SHAPES[:2], ids=str)
+@pytest.mark.parametrize("shape", LARGE, ids=str)
 def test_against_the_bare_products(compete: Any, shape: tuple[int, ...]) -> None:
     *xs, g = arrays(shape)
     compete(

@@ -43,7 +43,7 @@ def jax_cross_entropy(x: Any, target: Any) -> Any:
     return -jnp.take_along_axis(jax.nn.log_softmax(x), target[:, None], axis=1).mean()
 
 
-@pytest.mark.parametrize("shape", [(2048, 384), (2048, 1536)], ids=str)
+@pytest.mark.parametrize("shape", [(2048, 384), pytest.param((2048, 1536), marks=pytest.mark.long)], ids=str)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operation(compete: Any, name: str, shape: tuple[int, int]) -> None:
     mine, torchs, jaxs, parameters = OPERATIONS[name]

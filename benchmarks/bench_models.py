@@ -115,6 +115,7 @@ def test_bare_products_of_a_token(compete: Any, both: tuple[Any, Any]) -> None:
     )
 
 
+@pytest.mark.long
 def test_prefill(compete: Any, both: tuple[Any, Any]) -> None:
     model, peer = both
     ids = prompt(512)
@@ -137,12 +138,11 @@ def test_prefill(compete: Any, both: tuple[Any, Any]) -> None:
     )
 
 
-def test_load(benchmark: Any, request: pytest.FixtureRequest) -> None:
+@pytest.mark.long
+def test_load(benchmark: Any) -> None:
     """Each once and in turn, as theirs takes half a minute."""
     from transformers import AutoModelForCausalLM
 
-    if request.config.getoption("quick"):
-        pytest.skip("not among the quick ones")
     path = INSTALLED["smollm2"]
     times: dict[str, list[float]] = {"minigrad": [], "PyTorch": []}
     logging.disable(logging.WARNING)
@@ -213,6 +213,7 @@ def test_whisper(compete: Any) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
 def test_memory(benchmark: Any) -> None:
     def measure(which: str) -> float:

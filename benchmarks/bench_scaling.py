@@ -12,13 +12,18 @@ from bench_attention import arrays, ours, pytorch
 from minigrad import backend
 
 LENGTHS = [256, 512, 1024, 2048, 4096, 8192, 16384]
+
+
+def up_to(longest: int) -> list[Any]:
+    """The lengths, those beyond ``longest`` left out with --quick."""
+    return [pytest.param(T, marks=[pytest.mark.long] if longest < T else []) for T in LENGTHS]
+
+
 D = 64
 
 
-@pytest.mark.parametrize("T", LENGTHS)
-def test_time(compete: Any, T: int, request: pytest.FixtureRequest) -> None:
-    if T > 2048 and request.config.getoption("quick"):
-        pytest.skip("not among the quick ones")
+@pytest.mark.parametrize("T", up_to(2048))
+def test_time(compete: Any, T: int) -> None:
     *xs, g = arrays((1, 1, T, D))
     table = "Time against the length, one head of width 64"
     compete(f"T = {T}", ours(xs, g), {"PyTorch SDPA": pytorch(xs, g)}, tolerance=1e-3, table=table)
@@ -26,11 +31,8 @@ def test_time(compete: Any, T: int, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
 @pytest.mark.skipif(backend.get_backend() == "cupy", reason="it is the memory of the host that is measured")
-@pytest.mark.parametrize("T", LENGTHS)
-def test_memory(benchmark: Any, T: int, request: pytest.FixtureRequest) -> None:
-    if T > 4096 and request.config.getoption("quick"):
-        pytest.skip("not among the quick ones")
-
+@pytest.mark.parametrize("T", up_to(256))
+def test_memory(benchmark: Any, T: int) -> None:
     def measure(which: str) -> float:
         command = [sys.executable, __file__, which, str(T)]
         return float(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))

@@ -71,11 +71,11 @@ def for_torch(name: str, values: Any) -> Any:
     return torch.tensor(values.T.copy() if transposed else values)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_training_step(compete: Any, size: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    "size", [pytest.param(size, marks=[pytest.mark.long] if layers > 4 else []) for size, (layers, *_) in SIZES.items()]
+)
+def test_training_step(compete: Any, size: str) -> None:
     layers, heads, d, T, batch, vocabulary = SIZES[size]
-    if layers > 4 and request.config.getoption("quick"):
-        pytest.skip("not among the quick ones")
     device = "cuda" if backend.get_backend() == "cupy" else "cpu"
     mg.random.seed(0)
     model = GPT(vocabulary, d, heads, layers, T, dropout=0.0)

@@ -32,6 +32,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="a second for each row, and only the smaller ones")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: left out with --quick")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("quick"):
+        chosen = [item for item in items if item.get_closest_marker("long") is None]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
+
+
 def pytest_report_header() -> list[str]:
     return [f"{name}: {value}" for name, value in machine().items()]
 
@@ -111,7 +122,7 @@ def compete(benchmark: Any, request: pytest.FixtureRequest) -> Callable[..., Non
             return max(t, WARM_UP / 3 if quick else WARM_UP) if t < 0.5 else 0.0
 
         once = {f: clock(f) for f in (ours, *peers.values())}
-        rounds = int(min(max(seconds / sum(t + warm_up(t) for t in once.values()), 5 if quick else 7), 300))
+        rounds = int(min(max(seconds / sum(t + warm_up(t) for t in once.values()), 3 if quick else 7), 300))
         times: dict[str, list[float]] = {name: [] for name in peers}
 
         gc.collect()

@@ -49,7 +49,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, ca
 import minigrad as mg
 
 from . import backend
-from .backend import NAMESPACES, SCALAR, Array, describe, namespace_of, see
+from .backend import NAMESPACES, NO_NUMBER, SCALAR, Array, describe, namespace_of, see
 from .tensor import Memory, Tensor
 
 P = ParamSpec("P")
@@ -381,6 +381,8 @@ class Primitive(Generic[P]):
             if found is not xp and found is not None:
                 if found is SCALAR:
                     x = x.item()  # type: ignore[attr-defined]
+                elif found is NO_NUMBER:
+                    self._expect_no_number(len(raw), x, args, options)
                 elif xp is None:
                     xp = found
                 else:
@@ -524,6 +526,14 @@ class Primitive(Generic[P]):
             self._moved[call] = moved
         return (*args, *[options.pop(name) if name in options else self.defaults[name] for name in moved])
 
+    def _expect_no_number(self, i: int, x: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """TypeError where text, another object, or a None that is not provided for, stands for an array."""
+        name = self.names[i] if i < len(self.names) else self.variadic
+        annotation = str(self.__signature__.parameters[name].annotation) if name else ""
+        if "Array" in annotation and not (x is None and "None" in annotation):
+            expected = TypeError(f"expected a Tensor or an array for {name}, got {type(x).__name__}")
+            raise self._explain(expected, args, options)
+
     def _named(self, args: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
         return zip(itertools.chain(self.names, itertools.repeat(self.variadic)), args, strict=False)
 
@@ -541,7 +551,8 @@ class Primitive(Generic[P]):
         kind: type[Exception] | None = next((kind for kind in kinds if isinstance(error, kind)), None)
         if isinstance(error, AttributeError) and hasattr(Tensor, error.name or ""):
             for name, x in self._named(args):
-                if x is error.obj:  # it was taken for an array
+                scalar = NAMESPACES.get(type(x)) is SCALAR and x.item() == error.obj
+                if x is error.obj or scalar:  # it was taken for an array
                     kind, message = TypeError, f"expected a Tensor or an array for {name}, got {type(x).__name__}"
                     break
         if kind is None or isinstance(error, NotImplementedError | RecursionError):
@@ -567,7 +578,8 @@ def primitive(*, view: bool = ...) -> Callable[[Callable[Concatenate[Any, P], An
 def primitive(function: Any = None, *, view: bool = False) -> Any:
     """Make a differentiable function of ``function(xp, *arrays, **options)``, to be completed by `Primitive.vjp`.
 
-    Arrays are positional parameters, options keyword-only; ``xp`` is the namespace of the arrays. ``view=True``
+    Arrays are positional parameters, options keyword-only; ``xp`` is the namespace of the arrays. A parameter that is
+    annotated as ``Array`` takes arrays and numbers: text, None and other objects are refused at the call. ``view=True``
     says that the output can share the memory of the first argument.
 
     >>> @primitive

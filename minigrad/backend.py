@@ -144,11 +144,13 @@ def _reason(error: Exception) -> str:
 
 
 SCALAR = object()  # stands for the namespace of NumPy's scalars, which act as Python's do, on whichever backend
+NO_NUMBER = object()  # and for that of text, None and other objects, of which NumPy would make arrays of objects
 
 NAMESPACES: dict[type, Namespace] = {
     numpy.ndarray: NUMPY,
-    **dict.fromkeys(numpy.sctypeDict.values(), SCALAR),
-    **dict.fromkeys((bool, int, float, complex, type(None), tuple, list, slice, str, type, type(Ellipsis)), None),
+    **{kind: SCALAR if numpy.dtype(kind).kind in "biufc" else NO_NUMBER for kind in numpy.sctypeDict.values()},
+    **dict.fromkeys((bool, int, float, complex, tuple, list, slice, type, type(Ellipsis)), None),
+    **dict.fromkeys((str, bytes, type(None)), NO_NUMBER),
 }
 """The namespace of each type seen so far, None for what is no array. `namespace_of` fills it."""
 
@@ -157,7 +159,7 @@ def namespace_of(x: Any) -> Namespace:
     """The array-API namespace of a raw array, None for anything else (a Python scalar, a shape, a dtype)."""
     kind = type(x)
     found = NAMESPACES[kind] if kind in NAMESPACES else see(x)
-    return None if found is SCALAR else found
+    return None if found is SCALAR or found is NO_NUMBER else found
 
 
 def see(x: Any) -> Namespace:
@@ -180,7 +182,7 @@ def _find_namespace(x: Any) -> Namespace:
         return importlib.import_module("array_api_compat.dask.array")
     if hasattr(x, "__array_namespace__"):  # JAX and its tracers, array-api-strict, any library of the standard
         return x.__array_namespace__()
-    return None
+    return None if isinstance(x, int | float | complex | list | tuple) else NO_NUMBER
 
 
 @cache
@@ -324,9 +326,7 @@ def _numbers(data: Any, name: str = "asarray") -> Array:
     return array
 
 
-NUMBERS = frozenset(
-    (bool, int, float, complex, *(t for t in numpy.sctypeDict.values() if numpy.dtype(t).kind in "biufc"))
-)
+NUMBERS = frozenset((bool, int, float, complex, *(kind for kind, found in NAMESPACES.items() if found is SCALAR)))
 """The types of scalars that are numbers: Python's and NumPy's."""
 
 
@@ -718,7 +718,8 @@ def blas_threads(n: int) -> Iterator[None]:
         yield
     finally:
         with _limiting:
-            _limits.remove(n)
+            if n in _limits:  # not in a process that was forked inside
+                _limits.remove(n)
             for library, before in zip(libraries, _unlimited, strict=True):
                 library.set_num_threads(_limits[-1] if _limits else before)
 

@@ -132,7 +132,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         for data in (None, "1.5", b"1")
     },
     "None for an element in a graph": (
-        lambda: (leaf(2) * 2).__setitem__(0, None), TypeError, "^setitem: .* expected numbers .*; got None",
+        lambda: (leaf(2) * 2).__setitem__(0, None), TypeError,
+        "^setitem: expected a Tensor or an array for value, got NoneType",
     ),
     # ------------------------------------------------------------------------------------ creation functions
     **{
@@ -254,6 +255,27 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "None for an array": (
         lambda: F.layer_norm(None, leaf(2)), TypeError,
         "^layer_norm: expected a Tensor or an array for x, got NoneType",
+    ),
+    **{
+        f"{x!r:.8} among numbers, {name}": (
+            lambda call=call, x=x: call(x), TypeError,
+            f"^{name}: expected a Tensor or an array for \\w+, got {type(x).__name__} ",
+        )
+        for x in (None, "a", b"1", {}, len)
+        for name, call in {
+            "where": lambda x: mg.where(leaf(2) > 0, x, leaf(2)),
+            "equal": lambda x: mg.equal(leaf(2), x),
+            "logical_and": lambda x: mg.logical_and(leaf(2) > 0, x),
+            "searchsorted": lambda x: mg.searchsorted(leaf(2), x),
+            "concat": lambda x: mg.concat([leaf(2), x]),
+        }.items()
+    },
+    "text for a limit": (
+        lambda: mg.clip(leaf(2), "0", 1.0), TypeError, "^clip: expected a Tensor or an array for min, got str",
+    ),
+    "a NumPy scalar for an array": (
+        lambda: F.cross_entropy(leaf(1, 2), numpy.int64(1)), TypeError,
+        "^cross_entropy: expected a Tensor or an array for target, got int64",
     ),
     "a number for an array": (
         lambda: F.embedding(integers(), 2.0), TypeError,

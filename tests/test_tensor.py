@@ -364,7 +364,11 @@ def test_unknown_operands_are_left_to_python() -> None:
         def __radd__(self, x: Any) -> str:
             return "mine"
 
-    assert tensor([1.0]) + Other() == "mine"
+    mine: Any = tensor([1.0]) + Other()
+    assert type(mine) is str
+    assert mine == "mine"
+    assert (tensor([1.0]) == None) is False  # noqa: E711
+    assert (tensor([1.0]) != "text") is True
     with pytest.raises(TypeError):
         tensor([1.0]) + "text"
     with pytest.raises(TypeError):
