@@ -46,6 +46,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "image_token_index": 339,
     },
     "marian": {**HALVES, "max_position_embeddings": 32, "activation_function": "swish", "scale_embedding": True},
+    "mbart": {**HALVES, "max_position_embeddings": 32, "normalize_before": True, "add_final_layer_norm": True},
     "mistral": {**TEXT, "num_key_value_heads": 2, "sliding_window": 5},
     "mt5": {**T5, "feed_forward_proj": "gated-gelu"},
     "openai-gpt": GPT,
@@ -106,7 +107,7 @@ def run(model: Any, kind: str) -> numpy.ndarray:
         out = model(mg.asarray(rng.normal(size=(2, 3, 8, 8)).tolist(), dtype="float32"))
     elif kind == "whisper":
         out = model(mg.asarray(rng.normal(size=(2, 80, 20)).tolist(), dtype="float32"), ids)
-    elif kind in ("bart", "marian", "mt5", "t5"):
+    elif kind in ("bart", "marian", "mbart", "mt5", "t5"):
         out = model(ids, ids)
     else:
         out = model(ids)

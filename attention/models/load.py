@@ -39,6 +39,7 @@ MODELS: dict[str, type[PublishedModel]] = {
     "llama": LLaMA,
     "llava": LLaVA,
     "marian": Transformer,
+    "mbart": BART,
     "mistral": Mistral,
     "mt5": T5,
     "openai-gpt": GPT1,

@@ -1,6 +1,7 @@
 """load: folders with tiny models of every kind become them again; whatever is wrong with one is told in one line."""
 
 import json
+import re
 import resource
 from collections.abc import Iterator
 from dataclasses import replace
@@ -46,6 +47,15 @@ def test_every_kind_is_tried() -> None:
     assert set(folders.CONFIGS) == set(MODELS)
 
 
+def test_every_kind_is_in_the_table_of_models() -> None:
+    page = Path(__file__).parents[2] / "docs" / "models.md"
+    found = {}
+    for names, kinds in re.findall(r"^\| (`.*`) in \[.*?\| (`.*?`) \|", page.read_text("utf-8"), re.MULTILINE):
+        found |= dict.fromkeys(kinds.strip("`").split("`, `"), names)
+    assert set(found) == set(MODELS)
+    assert all(f"`{MODELS[kind].__name__}`" in names for kind, names in found.items())
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_is_loaded_as_it_was_saved(made: dict[str, Path], kind: str) -> None:
     expected, found = folders.make(kind), load(made[kind])
@@ -72,8 +82,8 @@ def test_what_transformers_saves_is_loaded_and_computes_the_same(kind: str, tmp_
     heads = {
         "bart": "BartForConditionalGeneration", "bert": "BertModel", "clip_vision_model": "CLIPVisionModel",
         "gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "llava": "LlavaForConditionalGeneration",
-        "marian": "MarianMTModel", "mistral": "MistralForCausalLM", "openai-gpt": "OpenAIGPTLMHeadModel",
-        "mt5": "MT5ForConditionalGeneration", "t5": "T5ForConditionalGeneration",
+        "marian": "MarianMTModel", "mbart": "MBartForConditionalGeneration", "mistral": "MistralForCausalLM",
+        "mt5": "MT5ForConditionalGeneration", "openai-gpt": "OpenAIGPTLMHeadModel", "t5": "T5ForConditionalGeneration",
         "whisper": "WhisperForConditionalGeneration",
     }  # fmt: skip
     more = {"pad_token_id": 0, "tie_word_embeddings": kind != "mt5"}
@@ -90,7 +100,7 @@ def test_what_transformers_saves_is_loaded_and_computes_the_same(kind: str, tmp_
     ids, images = rng.integers(1, 339, (2, 6)), rng.normal(size=(2, 3, 8, 8)).astype("float32")
     sound = rng.normal(size=(2, 80, 3000)).astype("float32")  # transformers insists on this length
     first = {"clip_vision_model": images, "whisper": sound}.get(kind, ids)
-    inputs = [first, ids] if kind in ("bart", "marian", "mt5", "t5", "whisper") else [first]
+    inputs = [first, ids] if kind in ("bart", "marian", "mbart", "mt5", "t5", "whisper") else [first]
     names = ["pixel_values" if first is images else "input_features" if first is sound else "input_ids"]
     with torch.no_grad():
         names += ["decoder_input_ids"] * (len(inputs) - 1)
