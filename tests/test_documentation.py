@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import inspect
+import io
 import pkgutil
 import re
 import shlex
@@ -74,14 +75,16 @@ def test_blocks_that_need_weights_run(page, monkeypatch, capsys, tmp_path):
 
 @NUMPY_ONLY
 @pytest.mark.models
-def test_commands_for_published_models_print_what_the_page_says(monkeypatch, capsys, tmp_path):
+@pytest.mark.parametrize(("page", "count"), [("README.md", 5), ("docs/models.md", 5)])
+def test_commands_for_published_models_print_what_the_page_says(page, count, monkeypatch, capsys, tmp_path):
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "models.md").read_text().replace("\\\n", "")
-    commands = re.findall(r"^\$ python -m attention (.*)\n((?:(?!\$|```).*\n)*)", page, re.MULTILINE)
-    assert len(commands) == 5
+    monkeypatch.setattr(sys, "stdin", io.StringIO())  # nothing is typed
+    text = (ROOT / page).read_text().replace("\\\n", "")
+    commands = re.findall(r"^\$ python -m attention (.* --model .*)\n((?:(?!\$|```).*\n)*)", text, re.MULTILINE)
+    assert len(commands) == count
     for command, expected in commands:
-        assert main(shlex.split(command)) == 0
+        assert main(shlex.split(command, comments=True)) == 0
         assert capsys.readouterr().out == expected
 
 
