@@ -124,6 +124,13 @@ def test_docstrings_give_examples_and_sources(name):
     assert SOURCE.search("\n".join([module.__doc__, *docs.values()]))
 
 
+def test_pages_run_the_tests_that_the_makefile_runs():
+    [suite] = re.findall(r'^SUITE := .* -m "(.*?)"', (ROOT / "Makefile").read_text(), re.MULTILINE)
+    chosen = [found for page in PAGES for _, found in re.findall(r"pytest -m (['\"])(.*)\1", page.read_text())]
+    assert len(chosen) >= 3
+    assert set(chosen) == {suite}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
