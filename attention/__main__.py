@@ -298,9 +298,12 @@ def _print_pieces(pieces: Iterable[str]) -> str:
 def _published(options: argparse.Namespace, *kinds: type) -> tuple[Any, Any]:
     """The model that ``--model`` names, and what it was made of; ValueError for one of another kind."""
     from .formats import open_published
-    from .models.load import find, load
+    from .models.load import PACKAGES, find, load
 
-    published = open_published(find(options.model))
+    path = find(options.model)
+    if not path.exists():
+        raise ValueError(f"{options.model}: no such file or folder, and none of {', '.join(PACKAGES)}")
+    published = open_published(path)
     model = load(published)
     if not isinstance(model, kinds):
         raise ValueError(
