@@ -134,6 +134,7 @@ def _finish(figure: Figure, title: str | None, path: str | os.PathLike[str] | No
     if title is not None:
         figure.suptitle(" ".join(map(visible, title.split(" "))), fontsize=10, parse_math=False)
     if path is not None:
+        expect_picture(Path(path))
         picture = io.BytesIO()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from font")
