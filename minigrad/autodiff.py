@@ -555,8 +555,8 @@ class Primitive(Generic[P]):
                 if x is error.obj or scalar:  # it was taken for an array
                     kind, message = TypeError, f"expected a Tensor or an array for {name}, got {type(x).__name__}"
                     break
-        if kind is None or isinstance(error, NotImplementedError | RecursionError):
-            return error  # a bug in the function, not a wrong call
+        if kind is None or isinstance(error, NotImplementedError | RecursionError | backend.BackendError):
+            return error  # a bug in the function, or a wrong setting, not a wrong call
         if message.startswith(f"{self}: "):
             if "(given " in message:
                 return error

@@ -364,6 +364,14 @@ def test_a_backend_that_cannot_be_used() -> None:
     assert err.count("\n") == 1
 
 
+def test_a_number_of_threads_that_is_none(pairs: str) -> None:
+    environment = {"MINIGRAD_THREADS": "all", "MINIGRAD_BACKEND": "numpy"}
+    with attention("translate", "--checkpoint", "runs/pairs", "nº 1", env=environment) as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (2, "")
+    assert err == "error: MINIGRAD_THREADS: expected a whole number from 1 on, got 'all'\n"
+
+
 def test_what_was_never_seen_in_training(
     pairs: str, text: str, fails: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
