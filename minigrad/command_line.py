@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -51,7 +52,11 @@ def run(command: Callable[[], int | None]) -> int:
             if package not in PACKAGES:
                 raise
             return _end(1, f"error: {package} is missing; {how_to_install(PACKAGES[package])}")
-        except (ValueError, OSError, MemoryError, BackendError) as error:
+        except (ValueError, OSError, MemoryError, RuntimeError) as error:
+            ours = not isinstance(error, RuntimeError) or isinstance(error, BackendError)
+            # PyTorch and JAX say that there is no memory by a RuntimeError. Any other is a bug.
+            if not ours and not re.search("out of memory|allocate memory", str(error), re.IGNORECASE):
+                raise
             message = " ".join(str(error).split())[:1000] or "out of memory"
             return _end(2 if isinstance(error, BackendError) else 1, f"error: {message}")
 

@@ -486,6 +486,32 @@ def test_two_trainings_do_not_share_a_folder(pairs: str, fails: Callable[..., st
         pass  # free again
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 1.19 GiB"),
+        RuntimeError("linear: DefaultCPUAllocator: can't allocate memory: you tried to allocate 1275068416 bytes."),
+        RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB."),
+        RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4294967296 bytes."),
+    ],
+)
+def test_want_of_memory_is_one_line(error: Exception, fails: Callable[..., str], monkeypatch: Any) -> None:
+    def fail(*args: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(train.Translation, "loss", fail)
+    assert fails("train", "--pairs", "pairs.tsv", *TINY) == str(error)
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any) -> Any:
+        raise RuntimeError("generator raised StopIteration")
+
+    monkeypatch.setattr(train.Translation, "loss", fail)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        main(["train", "--pairs", "pairs.tsv", *TINY])
+
+
 @pytest.mark.parametrize("error", [MemoryError, OSError, KeyboardInterrupt])
 def test_a_run_is_not_replaced_by_one_that_takes_no_step(
     pairs: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch

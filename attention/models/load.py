@@ -107,6 +107,8 @@ def load(source: str | os.PathLike[str] | Published, dtype: Any = "float32") -> 
         model.load_state_dict(published.tensors, assign=True)
     except ValueError as error:
         raise WeightsError(f"{path}: {reason(error)}") from None
+    except MemoryError as error:
+        raise WeightsError(f"{path}: there is not memory enough for it ({reason(error)})") from None
     except Exception as error:  # a config that lies can make anything of a model
         raise WeightsError(f"{path}: the config describes no {kind} ({reason(error)})") from None
     for _, module in model.named_modules():

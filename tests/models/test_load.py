@@ -130,6 +130,14 @@ def test_numbers_are_mapped_into_memory_and_not_copied(made: dict[str, Path], ki
         assert start <= place < end, f"{name} was copied"
 
 
+def test_want_of_memory_is_not_blamed_on_the_config(made: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **options: Any) -> Any:
+        raise MemoryError("Unable to allocate 26.3 GiB")
+
+    monkeypatch.setattr(LLaMA, "load_state_dict", fail)
+    assert refusal(made["llama"]) == "there is not memory enough for it (Unable to allocate 26.3 GiB)"
+
+
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_training_changes_the_model_and_not_the_file(made: dict[str, Path], kind: str) -> None:
     file = made[kind] / "model.safetensors"
