@@ -67,31 +67,45 @@ def _find_in_numpy(name: str) -> Any:
 
 
 def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
-    if x.dtype.kind == "f" and {type(min), type(max)} <= {float, int}:  # there NumPy does as the standard says
+    floats = type(x) is numpy.ndarray and x.dtype.kind == "f"
+    if floats and {type(min), type(max)} <= {float, int}:  # there NumPy does as the standard says
         return x.clip(min, max)
     return importlib.import_module("array_api_compat.numpy").clip(x, min, max)
 
 
-def _reduction(ufunc: Any) -> Callable[..., Array]:
-    return lambda x, /, *, axis=None, dtype=None, keepdims=False: ufunc.reduce(x, axis, dtype, None, keepdims)
+def _reduction(ufunc: Any, whole: Any) -> Callable[..., Array]:
+    def reduction(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        if type(x) is numpy.ndarray:
+            return ufunc.reduce(x, axis, dtype, None, keepdims)
+        return whole(x, axis=axis, keepdims=keepdims, **({} if dtype is None else {"dtype": dtype}))
+
+    return reduction
 
 
 # NumPy's functions of these names, and array-api-compat's clip, look first for another library that would rather do it.
-# That takes 1 to 15 µs, which the array's method or the ufunc behind them does not.
-vars(NUMPY).update(
-    astype=lambda x, dtype, /, *, copy=True, **device: (
+# That takes 1 to 15 µs, which the array's method or the ufunc behind them does not. They stay for what is no plain
+# array: a masked array sums in its own way, a list has no methods.
+_QUICK: dict[str, Callable[..., Array]] = {
+    "astype": lambda x, dtype, /, *, copy=True, **device: (
         numpy.astype(x, dtype, copy=copy, **device) if device else x.astype(dtype, copy=copy)
     ),
-    clip=_clip,
-    matrix_transpose=lambda x, /: x.mT,
-    max=_reduction(numpy.maximum),
-    min=_reduction(numpy.minimum),
-    permute_dims=lambda x, /, axes: x.transpose(axes),
-    reshape=lambda x, /, shape, *, copy=None: x.reshape(shape) if copy is None else numpy.reshape(x, shape, copy=copy),
-    squeeze=lambda x, /, axis: x.squeeze(axis),
-    sum=_reduction(numpy.add),
-    take=lambda x, indices, /, *, axis=None: x.take(indices, axis),
-)
+    "clip": _clip,
+    "matrix_transpose": lambda x, /: x.mT,
+    "max": _reduction(numpy.maximum, numpy.max),
+    "min": _reduction(numpy.minimum, numpy.min),
+    "permute_dims": lambda x, /, axes: x.transpose(axes),
+    "reshape": lambda x, /, shape, *, copy=None: (
+        x.reshape(shape) if copy is None else numpy.reshape(x, shape, copy=copy)
+    ),
+    "squeeze": lambda x, /, axis: x.squeeze(axis),
+    "sum": _reduction(numpy.add, numpy.sum),
+    "take": lambda x, indices, /, *, axis=None: (
+        x.take(indices, axis) if type(x) is numpy.ndarray else numpy.take(x, indices, axis)
+    ),
+}
+for _name, _function in _QUICK.items():
+    _function.__qualname__ = _name  # which errors about its arguments say
+vars(NUMPY).update(_QUICK)
 NUMPY.__getattr__ = _find_in_numpy  # type: ignore[method-assign]
 
 
