@@ -158,15 +158,15 @@ def _reason(error: Exception) -> str:
 
 
 SCALAR = object()  # stands for the namespace of NumPy's scalars, which act as Python's do, on whichever backend
-NO_NUMBER = object()  # and for that of text, None and other objects, of which NumPy would make arrays of objects
+NO_NUMBER = object()  # and for that of what is neither an array nor a number: text, None, lists, other objects
 
 NAMESPACES: dict[type, Namespace] = {
     numpy.ndarray: NUMPY,
     **{kind: SCALAR if numpy.dtype(kind).kind in "biufc" else NO_NUMBER for kind in numpy.sctypeDict.values()},
-    **dict.fromkeys((bool, int, float, complex, tuple, list, slice, type, type(Ellipsis)), None),
-    **dict.fromkeys((str, bytes, type(None)), NO_NUMBER),
+    **dict.fromkeys((bool, int, float, complex), None),
+    **dict.fromkeys((tuple, list, slice, type, type(Ellipsis), str, bytes, type(None)), NO_NUMBER),
 }
-"""The namespace of each type seen so far, None for what is no array. `namespace_of` fills it."""
+"""The namespace of each type seen so far, None for Python's numbers. `namespace_of` fills it."""
 
 
 def namespace_of(x: Any) -> Namespace:
@@ -196,7 +196,7 @@ def _find_namespace(x: Any) -> Namespace:
         return importlib.import_module("array_api_compat.dask.array")
     if hasattr(x, "__array_namespace__"):  # JAX and its tracers, array-api-strict, any library of the standard
         return x.__array_namespace__()
-    return None if isinstance(x, int | float | complex | list | tuple) else NO_NUMBER
+    return None if isinstance(x, int | float | complex) else NO_NUMBER
 
 
 @cache
