@@ -282,6 +282,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
             "equal": lambda x: mg.equal(leaf(2), x),
         }.items()
     },
+    **{
+        f"{x!r} to broadcast": (lambda x=x: mg.broadcast_arrays(leaf(2), x), TypeError, "^asarray: expected numbers ")
+        for x in (None, "a", {})
+    },
     "lists in which rows differ": (
         lambda: mg.logical_and(leaf(2) > 0, [[1.0], [2.0, 3.0]]),
         ValueError if BACKEND == "numpy" else TypeError, "^logical_and: ",  # the others take no lists
