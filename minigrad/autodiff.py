@@ -259,6 +259,8 @@ class Primitive(Generic[P]):
         self.names = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
         self.variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         self.by_name = frozenset(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
+        self.kinds = {p.name: frozenset(str(p.annotation).split(" | ")) for p in parameters}
+        self.others = frozenset(i for i, name in enumerate(self.names) if "Array" not in self.kinds[name])
         self.keywords = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         reserved = {"out", "needs", "options", "xp"} & {p.name for p in parameters}
@@ -382,7 +384,8 @@ class Primitive(Generic[P]):
                 if found is SCALAR:
                     x = x.item()  # type: ignore[attr-defined]
                 elif found is NO_NUMBER:
-                    self._expect_no_number(len(raw), x, args, options)
+                    if len(raw) not in self.others:
+                        self._expect_array(len(raw), x, args, options)
                 elif xp is None:
                     xp = found
                 else:
@@ -526,13 +529,25 @@ class Primitive(Generic[P]):
             self._moved[call] = moved
         return (*args, *[options.pop(name) if name in options else self.defaults[name] for name in moved])
 
-    def _expect_no_number(self, i: int, x: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """TypeError where text, another object, or a None that is not provided for, stands for an array."""
+    def _expect_array(self, i: int, x: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """TypeError where text, None or another object stands for an array, or in a list that does."""
         name = self.names[i] if i < len(self.names) else self.variadic
-        annotation = str(self.__signature__.parameters[name].annotation) if name else ""
-        if "Array" in annotation and not (x is None and "None" in annotation):
+        kinds = self.kinds[name] if name else frozenset()  # of one argument too many the function complains
+        kind = "None" if x is None else type(x).__name__
+        if "Array" not in kinds or kind in kinds or x is self.defaults.get(str(name), self):
+            return
+        if not isinstance(x, list | tuple):
             expected = TypeError(f"expected a Tensor or an array for {name}, got {type(x).__name__}")
             raise self._explain(expected, args, options)
+        try:
+            backend.expect_numbers(str(self), x)
+        except TypeError as error:
+            raise self._explain(error, args, options) from None
+        except (
+            ValueError,
+            RuntimeError,
+        ):  # a ragged list, Tensors in a graph: the library complains, if it takes lists
+            pass
 
     def _named(self, args: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
         return zip(itertools.chain(self.names, itertools.repeat(self.variadic)), args, strict=False)
@@ -549,9 +564,9 @@ class Primitive(Generic[P]):
         message = str(error) or type(error).__name__
         kinds = (IndexError, TypeError, ValueError, OverflowError, MemoryError, RuntimeError)
         kind: type[Exception] | None = next((kind for kind in kinds if isinstance(error, kind)), None)
-        if isinstance(error, AttributeError) and hasattr(Tensor, error.name or ""):
+        if isinstance(error, AttributeError) and hasattr(Tensor, error.name or "") and namespace_of(error.obj) is None:
             for name, x in self._named(args):
-                scalar = NAMESPACES.get(type(x)) is SCALAR and x.item() == error.obj
+                scalar = NAMESPACES.get(type(x)) is SCALAR and type(x.item()) is type(error.obj)
                 if x is error.obj or scalar:  # it was taken for an array
                     kind, message = TypeError, f"expected a Tensor or an array for {name}, got {type(x).__name__}"
                     break
@@ -579,8 +594,9 @@ def primitive(function: Any = None, *, view: bool = False) -> Any:
     """Make a differentiable function of ``function(xp, *arrays, **options)``, to be completed by `Primitive.vjp`.
 
     Arrays are positional parameters, options keyword-only; ``xp`` is the namespace of the arrays. A parameter that is
-    annotated as ``Array`` takes arrays and numbers: text, None and other objects are refused at the call. ``view=True``
-    says that the output can share the memory of the first argument.
+    annotated as ``Array`` takes arrays and numbers: text, None and other objects are refused at the call, unless its
+    annotation or its default says so (``Array | None``). ``view=True`` says that the output can share the memory of the
+    first argument.
 
     >>> @primitive
     ... def cube(xp, x, /):

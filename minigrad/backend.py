@@ -67,31 +67,45 @@ def _find_in_numpy(name: str) -> Any:
 
 
 def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
-    if x.dtype.kind == "f" and {type(min), type(max)} <= {float, int}:  # there NumPy does as the standard says
+    floats = type(x) is numpy.ndarray and x.dtype.kind == "f"
+    if floats and {type(min), type(max)} <= {float, int}:  # there NumPy does as the standard says
         return x.clip(min, max)
     return importlib.import_module("array_api_compat.numpy").clip(x, min, max)
 
 
-def _reduction(ufunc: Any) -> Callable[..., Array]:
-    return lambda x, /, *, axis=None, dtype=None, keepdims=False: ufunc.reduce(x, axis, dtype, None, keepdims)
+def _reduction(ufunc: Any, whole: Any) -> Callable[..., Array]:
+    def reduction(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        if type(x) is numpy.ndarray:
+            return ufunc.reduce(x, axis, dtype, None, keepdims)
+        return whole(x, axis=axis, keepdims=keepdims, **({} if dtype is None else {"dtype": dtype}))
+
+    return reduction
 
 
 # NumPy's functions of these names, and array-api-compat's clip, look first for another library that would rather do it.
-# That takes 1 to 15 µs, which the array's method or the ufunc behind them does not.
-vars(NUMPY).update(
-    astype=lambda x, dtype, /, *, copy=True, **device: (
+# That takes 1 to 15 µs, which the array's method or the ufunc behind them does not. They stay for what is no plain
+# array: a masked array sums in its own way, a list has no methods.
+_QUICK: dict[str, Callable[..., Array]] = {
+    "astype": lambda x, dtype, /, *, copy=True, **device: (
         numpy.astype(x, dtype, copy=copy, **device) if device else x.astype(dtype, copy=copy)
     ),
-    clip=_clip,
-    matrix_transpose=lambda x, /: x.mT,
-    max=_reduction(numpy.maximum),
-    min=_reduction(numpy.minimum),
-    permute_dims=lambda x, /, axes: x.transpose(axes),
-    reshape=lambda x, /, shape, *, copy=None: x.reshape(shape) if copy is None else numpy.reshape(x, shape, copy=copy),
-    squeeze=lambda x, /, axis: x.squeeze(axis),
-    sum=_reduction(numpy.add),
-    take=lambda x, indices, /, *, axis=None: x.take(indices, axis),
-)
+    "clip": _clip,
+    "matrix_transpose": lambda x, /: x.mT,
+    "max": _reduction(numpy.maximum, numpy.max),
+    "min": _reduction(numpy.minimum, numpy.min),
+    "permute_dims": lambda x, /, axes: x.transpose(axes),
+    "reshape": lambda x, /, shape, *, copy=None: (
+        x.reshape(shape) if copy is None else numpy.reshape(x, shape, copy=copy)
+    ),
+    "squeeze": lambda x, /, axis: x.squeeze(axis),
+    "sum": _reduction(numpy.add, numpy.sum),
+    "take": lambda x, indices, /, *, axis=None: (
+        x.take(indices, axis) if type(x) is numpy.ndarray else numpy.take(x, indices, axis)
+    ),
+}
+for _name, _function in _QUICK.items():
+    _function.__qualname__ = _name  # which errors about its arguments say
+vars(NUMPY).update(_QUICK)
 NUMPY.__getattr__ = _find_in_numpy  # type: ignore[method-assign]
 
 
@@ -144,15 +158,15 @@ def _reason(error: Exception) -> str:
 
 
 SCALAR = object()  # stands for the namespace of NumPy's scalars, which act as Python's do, on whichever backend
-NO_NUMBER = object()  # and for that of text, None and other objects, of which NumPy would make arrays of objects
+NO_NUMBER = object()  # and for that of what is neither an array nor a number: text, None, lists, other objects
 
 NAMESPACES: dict[type, Namespace] = {
     numpy.ndarray: NUMPY,
     **{kind: SCALAR if numpy.dtype(kind).kind in "biufc" else NO_NUMBER for kind in numpy.sctypeDict.values()},
-    **dict.fromkeys((bool, int, float, complex, tuple, list, slice, type, type(Ellipsis)), None),
-    **dict.fromkeys((str, bytes, type(None)), NO_NUMBER),
+    **dict.fromkeys((bool, int, float, complex), None),
+    **dict.fromkeys((tuple, list, slice, type, type(Ellipsis), str, bytes, type(None)), NO_NUMBER),
 }
-"""The namespace of each type seen so far, None for what is no array. `namespace_of` fills it."""
+"""The namespace of each type seen so far, None for Python's numbers. `namespace_of` fills it."""
 
 
 def namespace_of(x: Any) -> Namespace:
@@ -182,7 +196,7 @@ def _find_namespace(x: Any) -> Namespace:
         return importlib.import_module("array_api_compat.dask.array")
     if hasattr(x, "__array_namespace__"):  # JAX and its tracers, array-api-strict, any library of the standard
         return x.__array_namespace__()
-    return None if isinstance(x, int | float | complex | list | tuple) else NO_NUMBER
+    return None if isinstance(x, int | float | complex) else NO_NUMBER
 
 
 @cache

@@ -308,5 +308,6 @@ def broadcast_arrays(*arrays: Array) -> tuple[Tensor, ...]:
     >>> [x.shape for x in mg.broadcast_arrays(mg.ones((2, 1)), mg.ones(3))]
     [(2, 3), (2, 3)]
     """
-    shape = broadcast_shapes(*(tuple(x.shape) for x in arrays))
-    return tuple(broadcast_to(x, shape) for x in arrays)
+    tensors = [mg.asarray(x) for x in arrays]
+    shape = broadcast_shapes(*(x.shape for x in tensors))
+    return tuple(broadcast_to(x, shape) for x in tensors)

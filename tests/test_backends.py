@@ -328,3 +328,27 @@ def test_scatter_add(axis: int) -> None:
 def test_scatter_add_keeps_nan_where_it_is() -> None:
     found = mg.indexing.add_along(tensor([numpy.nan, 1.0, 2.0]), tensor([0, 2, 2]), (3,), 0)
     assert_array_equal(value(found), [numpy.nan, 0, 3])
+
+
+# ------------------------------------------------------------------------------------------------ NumPy's own
+
+
+def test_masked_arrays_reduce_as_in_numpy() -> None:
+    x = numpy.ma.array([[1.0, 2.0], [8.0, 4.0]], mask=[[False, False], [True, False]])
+    assert mg.sum(x).item() == 7
+    assert mg.max(x).item() == 4
+    assert mg.min(-x, axis=0).tolist() == [-1, -4]
+
+
+@pytest.mark.skipif(BACKEND != "numpy", reason="the others take no lists")
+def test_take_from_a_list() -> None:
+    assert mg.take([[1.0, 2.0], [3.0, 4.0]], tensor([1]), axis=0).tolist() == [[3, 4]]
+
+
+def test_errors_name_numpys_functions() -> None:
+    @mg.primitive
+    def total(xp: Any, x: Any, /) -> Any:
+        return xp.sum(x, 0)
+
+    with pytest.raises(TypeError, match=r"^total: sum\(\) takes 1 positional argument but 2 were given \(given x: "):
+        total(numpy.ones(2))

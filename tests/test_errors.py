@@ -10,6 +10,7 @@ from checks import tensor
 import attention.functional as F
 import minigrad as mg
 from minigrad import backend, primitive, use_backend
+from minigrad.backend import Array
 
 BACKEND = backend.current().name
 
@@ -261,7 +262,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
             lambda call=call, x=x: call(x), TypeError,
             f"^{name}: expected a Tensor or an array for \\w+, got {type(x).__name__} ",
         )
-        for x in (None, "a", b"1", {}, len)
+        for x in (None, "a", b"1", {}, len, ..., int)
         for name, call in {
             "where": lambda x: mg.where(leaf(2) > 0, x, leaf(2)),
             "equal": lambda x: mg.equal(leaf(2), x),
@@ -270,12 +271,35 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
             "concat": lambda x: mg.concat([leaf(2), x]),
         }.items()
     },
+    **{
+        f"{x!r} for numbers, {name}": (
+            lambda call=call, x=x: call(x), TypeError, f"^{name}: expected numbers .*, lists of them or an array; got ",
+        )
+        for x in ([None, 1.0], ["a", "b"], (2.0, {}))
+        for name, call in {
+            "where": lambda x: mg.where(leaf(2) > 0, x, leaf(2)),
+            "logical_and": lambda x: mg.logical_and(leaf(2) > 0, x),
+            "equal": lambda x: mg.equal(leaf(2), x),
+        }.items()
+    },
+    **{
+        f"{x!r} to broadcast": (lambda x=x: mg.broadcast_arrays(leaf(2), x), TypeError, "^asarray: expected numbers ")
+        for x in (None, "a", {})
+    },
+    "lists in which rows differ": (
+        lambda: mg.logical_and(leaf(2) > 0, [[1.0], [2.0, 3.0]]),
+        ValueError if BACKEND == "numpy" else TypeError, "^logical_and: ",  # the others take no lists
+    ),
     "text for a limit": (
         lambda: mg.clip(leaf(2), "0", 1.0), TypeError, "^clip: expected a Tensor or an array for min, got str",
     ),
     "a NumPy scalar for an array": (
         lambda: F.cross_entropy(leaf(1, 2), numpy.int64(1)), TypeError,
         "^cross_entropy: expected a Tensor or an array for target, got int64",
+    ),
+    "NaN of NumPy for an array": (
+        lambda: F.cross_entropy(leaf(1, 2), numpy.float64("nan")), TypeError,
+        "^cross_entropy: expected a Tensor or an array for target, got float64",
     ),
     "a number for an array": (
         lambda: F.embedding(integers(), 2.0), TypeError,
@@ -367,3 +391,26 @@ def test_a_failed_call_changes_nothing() -> None:
     mg.sum(y).backward()
     assert x.grad is not None
     assert x.grad.tolist() == [2, 2]
+
+
+def test_what_an_annotation_or_a_default_allows() -> None:
+    @primitive
+    def f(xp: Any, x: "Array", y: "Array" = None, mode: "Array | str" = "") -> Any:
+        return x if mode == "same" and y is None else -x
+
+    assert f(tensor([1.0]), mode="same").tolist() == [1]  # y is filled in
+    assert f(tensor([1.0]), None, "same").tolist() == [1]
+    assert f(tensor([1.0]), tensor([2.0]), "same").tolist() == [-1]
+    with pytest.raises(TypeError, match=r"^f: expected a Tensor or an array for y, got str \(given x: "):
+        f(tensor([1.0]), "same")
+    with pytest.raises(TypeError, match=r"^f: expected a Tensor or an array for mode, got NoneType \(given x: "):
+        f(tensor([1.0]), None, None)
+
+
+def test_an_attribute_that_arrays_lack_is_a_bug_of_the_function() -> None:
+    @primitive
+    def f(xp: Any, x: Any, factor: Any) -> Any:
+        return x.backend * factor
+
+    with pytest.raises(AttributeError, match="backend"):
+        f(tensor([1.0, 2.0]), numpy.float64(3.0))
