@@ -105,7 +105,8 @@ def write(
 
     It ends before a token that ends texts, or a text in ``stop``. ``choice`` are ``temperature``, ``top_k`` and
     ``top_p`` of `CausalModel.stream`. With ``add_special_tokens`` the tokens that begin a text are put before the
-    prompt, as its tokenizer says; a chat template has done that. Raises ValueError for a prompt without a token.
+    prompt, as its tokenizer says; a chat template has done that. Raises ValueError for a prompt without a token, a
+    negative length, and a ``stop`` that is no list of texts.
 
     >>> from pathlib import Path
     >>> from tokenizers import Tokenizer, models
@@ -116,6 +117,10 @@ def write(
     >>> len(list(pieces))
     5
     """
+    if isinstance(stop, str) or not all(stop):
+        raise ValueError(f"write: expected for stop a list of texts, none of them empty, got {stop!r}")
+    if length < 0:
+        raise ValueError(f"write: expected a length of at least 0, got {length}")
     ids = _tokens(model, published, prompt, add_special_tokens)
     stream = model.stream(mg.asarray([ids], dtype="int64"), generator=mg.random.Generator(seed), **choice)
     new = (int(token[0, 0]) for token in islice(stream, length))
@@ -210,7 +215,8 @@ def stream_text(
 def embed(model: BERT, published: Published, texts: Sequence[str]) -> Tensor:
     """The embeddings of ``texts``, (n, d_model), each of length 1; the product of two is the cosine of their angle.
 
-    A text that is longer than the model's context is cut, before the token that ends it. Raises ValueError for no text.
+    A text that is longer than the model's context is cut, before the token that ends it. Raises ValueError for no
+    text, and for one that is not in a list.
 
     >>> from pathlib import Path
     >>> from tokenizers import Tokenizer, models
@@ -220,8 +226,8 @@ def embed(model: BERT, published: Published, texts: Sequence[str]) -> Tensor:
     >>> x.shape, round(float(x[0, :] @ x[2, :]), 4)
     ((3, 8), 1.0)
     """
-    if not texts:
-        raise ValueError("embed: expected at least one text")
+    if not texts or isinstance(texts, str):
+        raise ValueError(f"embed: expected a list of at least one text, got {texts!r:.80}")
     for text in texts:
         _expect_text(text)
     pooling = published.path / "1_Pooling" / "config.json"  # as Sentence-Transformers saves it
@@ -263,8 +269,8 @@ def transcribe(model: Whisper, published: Published, samples: Any) -> Iterator[H
     """What is said in ``samples``, of shape (n,), 16 000 in a second: for every 30 seconds of it.
 
     Each stretch is read for itself, the likeliest token each time; a word on the border of two may be lost. English
-    for a model that knows other languages too. Raises WeightsError, one line, where the checkpoint does not say how
-    its model begins and ends a text.
+    for a model that knows other languages too. Raises ValueError for samples of another shape, and WeightsError, one
+    line, where the checkpoint does not say how its model begins and ends a text.
 
     >>> from pathlib import Path
     >>> from tokenizers import Tokenizer, models
@@ -276,6 +282,8 @@ def transcribe(model: Whisper, published: Published, samples: Any) -> Iterator[H
     >>> len(heard.tokens) == heard.weights.shape[0], heard.weights.shape[1]
     (True, 50)
     """
+    if mg.asarray(samples).ndim != 1:
+        raise ValueError(f"transcribe: expected samples of shape (n,), one channel, got {mg.asarray(samples).shape}")
     window, settings = FRAMES * HOP, _speech_settings(model, published)
     for start in range(0, len(samples), window):
         heard = _transcribe(model, published.tokenizer, samples[start : start + window], settings)

@@ -290,6 +290,22 @@ def test_texts_that_cannot_be_read(llama: Any) -> None:
 TEXTS = ["the cat", "", "日本語 🙂", "the cat sat on the mat and " * 3, "x " * 200]
 
 
+def test_one_text_where_a_list_is_expected_is_not_taken_for_its_characters(llama: Any, bert: Any) -> None:
+    with pytest.raises(ValueError, match=r"^embed: expected a list of at least one text, got 'the cat'$"):
+        use.embed(*bert, "the cat")
+    for stop in ("the cat", ["cat", ""]):
+        with pytest.raises(
+            ValueError, match=r"^write: expected for stop a list of texts, none of them empty, got .*cat"
+        ):
+            use.write(*llama, "the", 3, stop=stop)
+
+
+def test_a_length_below_zero(llama: Any) -> None:
+    assert list(use.write(*llama, "the", 0)) == []
+    with pytest.raises(ValueError, match=r"^write: expected a length of at least 0, got -1$"):
+        use.write(*llama, "the", -1)
+
+
 def test_a_batch_is_embedded_as_each_text_alone(bert: Any) -> None:
     model, published = bert
     together = use.embed(model, published, TEXTS).numpy()
@@ -320,7 +336,7 @@ def test_texts_without_a_token_are_zeros(bert: Any) -> None:
     tokenizer.post_processor = None
     bare = replace(published, make_tokenizer=lambda: tokenizer)
     assert_array_equal(use.embed(model, bare, ["", ""]).numpy(), numpy.zeros((2, 16), "float32"))
-    with pytest.raises(ValueError, match="embed: expected at least one text"):
+    with pytest.raises(ValueError, match="embed: expected a list of at least one text"):
         use.embed(model, published, [])
 
 
@@ -367,6 +383,11 @@ def test_a_sound_is_heard_as_the_model_generates(whisper: Any, n: int) -> None:
 
 def test_no_sound_is_nothing_heard(whisper: Any) -> None:
     assert list(use.transcribe(*whisper, sound(0))) == []
+
+
+def test_a_sound_of_two_channels(whisper: Any) -> None:
+    with pytest.raises(ValueError, match=r"^transcribe: expected samples of shape \(n,\), one channel, got \(9, 2\)$"):
+        next(use.transcribe(*whisper, numpy.zeros((9, 2))))
 
 
 def test_longer_sounds_are_heard_half_a_minute_at_a_time(whisper: Any) -> None:
