@@ -530,24 +530,13 @@ class Primitive(Generic[P]):
         return (*args, *[options.pop(name) if name in options else self.defaults[name] for name in moved])
 
     def _expect_array(self, i: int, x: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """TypeError where text, None or another object stands for an array, or in a list that does."""
+        """TypeError where text, None, a list or another object stands for an array."""
         name = self.names[i] if i < len(self.names) else self.variadic
         kinds = self.kinds[name] if name else frozenset()  # of one argument too many the function complains
         kind = "None" if x is None else type(x).__name__
-        if "Array" not in kinds or kind in kinds or x is self.defaults.get(str(name), self):
-            return
-        if not isinstance(x, list | tuple):
+        if "Array" in kinds and kind not in kinds and x is not self.defaults.get(str(name), self):
             expected = TypeError(f"expected a Tensor or an array for {name}, got {type(x).__name__}")
             raise self._explain(expected, args, options)
-        try:
-            backend.expect_numbers(str(self), x)
-        except TypeError as error:
-            raise self._explain(error, args, options) from None
-        except (
-            ValueError,
-            RuntimeError,
-        ):  # a ragged list, Tensors in a graph: the library complains, if it takes lists
-            pass
 
     def _named(self, args: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
         return zip(itertools.chain(self.names, itertools.repeat(self.variadic)), args, strict=False)
@@ -594,9 +583,9 @@ def primitive(function: Any = None, *, view: bool = False) -> Any:
     """Make a differentiable function of ``function(xp, *arrays, **options)``, to be completed by `Primitive.vjp`.
 
     Arrays are positional parameters, options keyword-only; ``xp`` is the namespace of the arrays. A parameter that is
-    annotated as ``Array`` takes arrays and numbers: text, None and other objects are refused at the call, unless its
-    annotation or its default says so (``Array | None``). ``view=True`` says that the output can share the memory of the
-    first argument.
+    annotated as ``Array`` takes arrays and numbers: text, None, lists and other objects are refused at the call, unless
+    its annotation or its default says so (``Array | None``). ``view=True`` says that the output can share the memory of
+    the first argument.
 
     >>> @primitive
     ... def cube(xp, x, /):

@@ -60,52 +60,55 @@ _DEPARTS = frozenset(
 NUMPY = types.ModuleType("numpy", "NumPy as the standard's namespace; each name is found at its first use.")
 
 
+def _usual(name: str) -> Any:
+    return getattr(importlib.import_module("array_api_compat.numpy") if name in _DEPARTS else numpy, name)
+
+
 def _find_in_numpy(name: str) -> Any:
-    value = getattr(importlib.import_module("array_api_compat.numpy") if name in _DEPARTS else numpy, name)
+    value = _usual(name)
     setattr(NUMPY, name, value)
     return value
 
 
+def _for_plain_arrays(name: str, quick: Callable[..., Array]) -> Callable[..., Array]:
+    """NumPy's function ``name``, but ``quick`` for what is exactly a NumPy array: a masked one sums in its own way."""
+    quick.__qualname__ = name  # which errors about its arguments say
+
+    def function(x: Array, /, *args: Any, **options: Any) -> Array:
+        return quick(x, *args, **options) if type(x) is numpy.ndarray else _usual(name)(x, *args, **options)
+
+    return function
+
+
+def _reduction(ufunc: Any) -> Callable[..., Array]:
+    return lambda x, /, *, axis=None, dtype=None, keepdims=False: ufunc.reduce(x, axis, dtype, None, keepdims)
+
+
 def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
-    floats = type(x) is numpy.ndarray and x.dtype.kind == "f"
-    if floats and {type(min), type(max)} <= {float, int}:  # there NumPy does as the standard says
+    if x.dtype.kind == "f" and {type(min), type(max)} <= {float, int}:  # there NumPy does as the standard says
         return x.clip(min, max)
-    return importlib.import_module("array_api_compat.numpy").clip(x, min, max)
-
-
-def _reduction(ufunc: Any, whole: Any) -> Callable[..., Array]:
-    def reduction(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
-        if type(x) is numpy.ndarray:
-            return ufunc.reduce(x, axis, dtype, None, keepdims)
-        return whole(x, axis=axis, keepdims=keepdims, **({} if dtype is None else {"dtype": dtype}))
-
-    return reduction
+    return _usual("clip")(x, min, max)
 
 
 # NumPy's functions of these names, and array-api-compat's clip, look first for another library that would rather do it.
-# That takes 1 to 15 µs, which the array's method or the ufunc behind them does not. They stay for what is no plain
-# array: a masked array sums in its own way, a list has no methods.
+# That takes 1 to 15 µs, which the array's method or the ufunc behind them does not.
 _QUICK: dict[str, Callable[..., Array]] = {
-    "astype": lambda x, dtype, /, *, copy=True, **device: (
-        numpy.astype(x, dtype, copy=copy, **device) if device else x.astype(dtype, copy=copy)
+    "astype": lambda x, dtype, /, *, copy=True, device="cpu": (
+        x.astype(dtype, copy=copy) if device == "cpu" else numpy.astype(x, dtype, copy=copy, device=device)
     ),
     "clip": _clip,
     "matrix_transpose": lambda x, /: x.mT,
-    "max": _reduction(numpy.maximum, numpy.max),
-    "min": _reduction(numpy.minimum, numpy.min),
+    "max": _reduction(numpy.maximum),
+    "min": _reduction(numpy.minimum),
     "permute_dims": lambda x, /, axes: x.transpose(axes),
     "reshape": lambda x, /, shape, *, copy=None: (
         x.reshape(shape) if copy is None else numpy.reshape(x, shape, copy=copy)
     ),
     "squeeze": lambda x, /, axis: x.squeeze(axis),
-    "sum": _reduction(numpy.add, numpy.sum),
-    "take": lambda x, indices, /, *, axis=None: (
-        x.take(indices, axis) if type(x) is numpy.ndarray else numpy.take(x, indices, axis)
-    ),
+    "sum": _reduction(numpy.add),
+    "take": lambda x, indices, /, *, axis=None: x.take(indices, axis),
 }
-for _name, _function in _QUICK.items():
-    _function.__qualname__ = _name  # which errors about its arguments say
-vars(NUMPY).update(_QUICK)
+vars(NUMPY).update({name: _for_plain_arrays(name, quick) for name, quick in _QUICK.items()})
 NUMPY.__getattr__ = _find_in_numpy  # type: ignore[method-assign]
 
 

@@ -340,11 +340,6 @@ def test_masked_arrays_reduce_as_in_numpy() -> None:
     assert mg.min(-x, axis=0).tolist() == [-1, -4]
 
 
-@pytest.mark.skipif(BACKEND != "numpy", reason="the others take no lists")
-def test_take_from_a_list() -> None:
-    assert mg.take([[1.0, 2.0], [3.0, 4.0]], tensor([1]), axis=0).tolist() == [[3, 4]]
-
-
 def test_errors_name_numpys_functions() -> None:
     @mg.primitive
     def total(xp: Any, x: Any, /) -> Any:
