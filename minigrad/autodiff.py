@@ -202,30 +202,6 @@ class Example(NamedTuple):
     complex: bool
     of: Callable[[Any], Any] | None
 
-    def prepared(self, op: Primitive[Any]) -> tuple[Callable[..., Any], list[Any]]:
-        """The call as a function of its arguments, and these: the arrays to check require a gradient."""
-        generator = mg.random.Generator(0)
-        args: list[Any] = []
-        drawn: list[bool] = []
-        for name, arg in zip(itertools.chain(op.names, itertools.repeat(op.variadic)), self.args, strict=False):
-            shape = isinstance(arg, tuple) and all(type(n) is int for n in arg)
-            drawn.append(shape and (name in op.rules or op.joint is not None))
-            if drawn[-1]:
-                x = generator.uniform(arg, self.low, self.high)
-                if self.complex:
-                    x = mg.astype(x, "complex128") + 1j * generator.uniform(arg, self.low, self.high)
-                x.requires_grad = True
-                args.append(x)
-            else:
-                args.append(arg() if callable(arg) else arg)
-
-        def call(*args: Any) -> Any:
-            if self.of is not None:
-                args = tuple(self.of(x) if random else x for x, random in zip(args, drawn, strict=True))
-            return op(*args, **self.options)
-
-        return call, args
-
 
 ALL: dict[str, Primitive[Any]] = {}
 """Every primitive defined so far, by module and name: what ``python -m minigrad gradcheck`` checks."""
@@ -332,8 +308,8 @@ class Primitive(Generic[P]):
         ...     return xp.sqrt(x)
         >>> root.vjp(x=lambda g, out: g / (2 * out))
         >>> root.example((4,), low=0.5)  # not 0 or below
-        >>> call, arguments = root.examples[0].prepared(root)
-        >>> mg.gradcheck(call, arguments).compared
+        >>> from minigrad.gradcheck import prepared
+        >>> mg.gradcheck(*prepared(root, root.examples[0])).compared
         16
         """
         self.examples.append(Example(args, options, low, high, complex, of))
