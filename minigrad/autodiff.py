@@ -41,7 +41,6 @@ import inspect
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, update_wrapper, wraps
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
@@ -65,16 +64,21 @@ def is_recording() -> bool:
     return _recording.get()
 
 
-@contextmanager
-def _recording_set_to(value: bool) -> Iterator[None]:
-    token = _recording.set(value)
-    try:
-        yield
-    finally:
-        _recording.reset(token)
+class _recording_set_to:
+    """Record or not inside a ``with`` block, in this thread or async task."""
+
+    def __init__(self, value: bool) -> None:
+        self._value = value
+        self._tokens: list[Any] = []
+
+    def __enter__(self) -> None:
+        self._tokens.append(_recording.set(self._value))
+
+    def __exit__(self, *error: object) -> None:
+        _recording.reset(self._tokens.pop())
 
 
-class no_grad:
+class no_grad(_recording_set_to):
     """Record nothing inside: ``with no_grad(): …``, or ``@no_grad()`` on a function, also an ``async`` one.
 
     It holds for this thread or async task alone.
@@ -87,13 +91,7 @@ class no_grad:
     """
 
     def __init__(self) -> None:
-        self._tokens: list[Any] = []
-
-    def __enter__(self) -> None:
-        self._tokens.append(_recording.set(False))
-
-    def __exit__(self, *error: object) -> None:
-        _recording.reset(self._tokens.pop())
+        super().__init__(False)
 
     def __call__(self, function: F) -> F:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
