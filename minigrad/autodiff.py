@@ -40,7 +40,7 @@ import heapq
 import inspect
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from functools import lru_cache, update_wrapper, wraps
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
@@ -389,7 +389,7 @@ class Primitive(Generic[P]):
             tensor._memory = args[0]._share_memory()
         tensor._op = self
         if nodes and _recording.get():
-            plan = self._plans.get(needs_grad) or self._plan(needs_grad, len(raw))
+            plan = self._plans.get(needs_grad) or self._plan(needs_grad)
             dtype = out.dtype
             if plan.rules and (dtype is nodes[0].dtype or _has_derivative(dtype)):
                 tensor._node = node = _new(Node)
@@ -410,7 +410,7 @@ class Primitive(Generic[P]):
         if self.view and type(args[0]) is Tensor:
             for tensor in tensors:
                 tensor._memory = args[0]._share_memory()
-        plan = self._plan(needs_grad, len(raw)) if needs_grad and _recording.get() else None
+        plan = self._plan(needs_grad) if needs_grad and _recording.get() else None
         if plan is not None and plan.rules:
             node: Node = _new(Node)
             node.op, node.plan, node.xp, node.order = self, plan, xp, next(_order)
@@ -455,16 +455,11 @@ class Primitive(Generic[P]):
             saved.update(kept)
             saved["options"] = options
 
-    def _plan(self, needs_grad: int, count: int) -> Plan:
-        positions = [i for i in range(count) if needs_grad >> i & 1]
-        names = [self.names[i] if i < len(self.names) else str(self.variadic) for i in positions]
-        rules: list[Callable[..., Any]]
-        if self.joint is not None:
-            rules = [self.joint]
-        else:
-            positions = [i for i, name in zip(positions, names, strict=True) if name in self.rules]
-            names = [name for name in names if name in self.rules]
-            rules = [self.rules[name] for name in names]
+    def _plan(self, needs_grad: int) -> Plan:
+        needing = [i for i in range(needs_grad.bit_length()) if needs_grad >> i & 1]
+        positions = [i for i in needing if self.joint is not None or self._name(i) in self.rules]
+        names = [self._name(i) for i in positions]
+        rules = [self.rules[name] for name in names] if self.joint is None else [self.joint]
         wanted = [tuple(inspect.signature(rule).parameters)[1:] for rule in rules]
         every = set(itertools.chain(*wanted))
         plan = self._plans[needs_grad] = Plan(
@@ -477,7 +472,7 @@ class Primitive(Generic[P]):
             tuple(name for name in self.keywords if name in every),
             "out" in every,
             self.variadic is not None or not every <= {"xp", "needs"},
-            len(positions) == needs_grad.bit_count(),
+            len(positions) == len(needing),
         )
         return plan
 
@@ -502,17 +497,20 @@ class Primitive(Generic[P]):
 
     def _expect_no_number(self, i: int, x: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         """TypeError where text, another object, or a None that is not provided for, stands for an array."""
-        name = self.names[i] if i < len(self.names) else self.variadic
+        name = self._name(i)
         annotation = str(self.__signature__.parameters[name].annotation) if name else ""
         if "Array" in annotation and not (x is None and "None" in annotation):
-            expected = TypeError(f"expected a Tensor or an array for {name}, got {type(x).__name__}")
-            raise self._explain(expected, args, options)
+            raise self._explain(self._no_array(i, x), args, options)
 
-    def _named(self, args: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
-        return zip(itertools.chain(self.names, itertools.repeat(self.variadic)), args, strict=False)
+    def _no_array(self, i: int, x: Any) -> Exception:
+        return TypeError(f"expected a Tensor or an array for {self._name(i)}, got {type(x).__name__}")
+
+    def _name(self, i: int) -> str:
+        """The name of the positional argument number i."""
+        return self.names[i] if i < len(self.names) else self.variadic or ""
 
     def _given(self, args: Iterable[Any]) -> str:
-        return ", ".join(f"{name}: {_describe(x)}" for name, x in self._named(args))
+        return ", ".join(f"{self._name(i)}: {_describe(x)}" for i, x in enumerate(args))
 
     def _explain(self, error: Exception, args: Any, options: Any) -> Exception:
         """The library's complaint about a call, as one that names the operation and what it was given."""
@@ -520,29 +518,29 @@ class Primitive(Generic[P]):
             inspect.Signature.bind(self.__signature__, *args, **options)
         except TypeError as wrong_call:
             return TypeError(f"{self}: {wrong_call}")
-        message = str(error) or type(error).__name__
-        kinds = (IndexError, TypeError, ValueError, OverflowError, MemoryError, RuntimeError)
-        kind: type[Exception] | None = next((kind for kind in kinds if isinstance(error, kind)), None)
         if isinstance(error, AttributeError) and hasattr(Tensor, error.name or ""):
-            for name, x in self._named(args):
+            for i, x in enumerate(args):
                 scalar = NAMESPACES.get(type(x)) is SCALAR and x.item() == error.obj
                 if x is error.obj or scalar:  # it was taken for an array
-                    kind, message = TypeError, f"expected a Tensor or an array for {name}, got {type(x).__name__}"
+                    error = self._no_array(i, x)
                     break
+        kinds = (IndexError, TypeError, ValueError, OverflowError, MemoryError, RuntimeError)
+        kind: type[Exception] | None = next((kind for kind in kinds if isinstance(error, kind)), None)
         if kind is None or isinstance(error, NotImplementedError | RecursionError):
             return error  # a bug in the function, not a wrong call
-        if message.startswith(f"{self}: "):
-            if "(given " in message:
-                return error
-            message = message.removeprefix(f"{self}: ")  # NumPy's matmul says its name as well
-        lines = message.strip().splitlines()
-        shapes = [tuple(x.shape) for x in args if hasattr(x, "shape")]
+        message = backend._reason(error)
+        if message.startswith(f"{self}: ") and "(given " in message:
+            return error
+        message = message.removeprefix(f"{self}: ")  # NumPy's matmul says its name as well
         # NumPy's class for shapes that do not fit; PyTorch's is RuntimeError, JAX's can be TypeError.
         words = ("shape", "size") if kind is RuntimeError else ("broadcast",)
-        if any(word in message for word in words) and len(shapes) > 1 and not _broadcast(shapes):
-            kind = ValueError
+        if any(word in message for word in words):
+            try:
+                mg.broadcast_shapes(*[tuple(x.shape) for x in args if hasattr(x, "shape")])
+            except ValueError:
+                kind = ValueError
         extra = "".join(f", {name}={value!r}" for name, value in options.items())
-        return kind(f"{self}: {lines[0]} (given {self._given(args)}{extra})")
+        return kind(f"{self}: {message} (given {self._given(args)}{extra})")
 
 
 @overload
@@ -622,13 +620,6 @@ def _describe(x: Any) -> str:
     if type(x) is Tensor:
         return describe(x._data)
     return describe(x) if namespace_of(x) is not None else repr(x)[:60]
-
-
-def _broadcast(shapes: Sequence[tuple[int, ...]]) -> bool:
-    for lengths in itertools.zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1):
-        if len({n for n in lengths if n != 1}) > 1:
-            return False
-    return True
 
 
 # ------------------------------------------------------------------------------------------------ the backward pass

@@ -287,9 +287,9 @@ def prepared(op: Primitive[Any], example: Example) -> tuple[Callable[..., Any], 
     generator = mg.random.Generator(0)
     args: list[Any] = []
     drawn: list[bool] = []
-    for name, arg in zip(itertools.chain(op.names, itertools.repeat(op.variadic)), example.args, strict=False):
+    for i, arg in enumerate(example.args):
         shape = isinstance(arg, tuple) and all(type(n) is int for n in arg)
-        drawn.append(shape and (name in op.rules or op.joint is not None))
+        drawn.append(shape and (op.joint is not None or op._name(i) in op.rules))
         if drawn[-1]:
             x = generator.uniform(arg, example.low, example.high)
             if example.complex:
