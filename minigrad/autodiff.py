@@ -48,7 +48,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, ca
 import minigrad as mg
 
 from . import backend
-from .backend import NAMESPACES, NO_NUMBER, SCALAR, Array, describe, namespace_of, see
+from .backend import NAMESPACES, NO_NUMBER, SCALAR, Array, describe, namespace_of, owns_memory, see
 from .tensor import Memory, Tensor
 
 P = ParamSpec("P")
@@ -133,15 +133,13 @@ class Node:
 
     __slots__ = ("__weakref__", "dtype", "memories", "op", "order", "parents", "plan", "saved", "shape", "xp")
 
-    op: Primitive[Any]
-    plan: Plan
-    xp: Any
-    parents: tuple[Node | Leaf, ...] | None  # None once the backward pass has freed it
-    saved: dict[str, Any] | None
-    memories: dict[str, Memory] | None  # those of the Tensors among what is saved
+    saved: Any  # values by name; None, like the parents, once a backward pass has freed the node
+    memories: Any  # those of the Tensors among what is saved
     shape: tuple[int, ...] | None  # None where the operation has several outputs
     dtype: Any
-    order: int
+
+    def __init__(self, op: Primitive[Any], plan: Plan, xp: Any, parents: Any) -> None:
+        self.op, self.plan, self.xp, self.parents, self.order = op, plan, xp, parents, next(_order)
 
 
 class Plan(NamedTuple):
@@ -157,10 +155,6 @@ class Plan(NamedTuple):
     out: bool = False
     saves: bool = True  # anything at all
     every: bool = False  # whether each of the arguments that need a gradient has a rule
-
-    def parents(self, args: Any) -> tuple[Any, ...]:
-        """The nodes of the arguments that have a rule."""
-        return tuple([args[i]._node for i in self.positions])
 
 
 NOTHING: dict[str, Any] = {}  # what all the nodes share that save nothing; never written to
@@ -385,16 +379,18 @@ class Primitive(Generic[P]):
         tensor._data = out
         tensor._node = None
         tensor._memory = None
-        if (self.view or out is raw[0]) and type(args[0]) is Tensor and not _is_copy(out, raw[0]):
+        if (out is raw[0] or (self.view and not owns_memory(out))) and type(args[0]) is Tensor:
             tensor._memory = args[0]._share_memory()
         tensor._op = self
         if nodes and _recording.get():
             plan = self._plans.get(needs_grad) or self._plan(needs_grad)
             dtype = out.dtype
             if plan.rules and (dtype is nodes[0].dtype or _has_derivative(dtype)):
-                tensor._node = node = _new(Node)
-                node.op, node.plan, node.xp, node.order = self, plan, xp, next(_order)
-                node.parents = nodes if plan.every else plan.parents(args)
+                if not plan.every:
+                    nodes = tuple([args[i]._node for i in plan.positions])  # type: ignore[attr-defined]
+                tensor._node = node = _new(Node)  # what Node(…) does, without a call
+                node.op, node.plan, node.xp = self, plan, xp
+                node.parents, node.order = nodes, next(_order)
                 node.shape, node.dtype = out.shape, dtype
                 if plan.saves or kept is not None:
                     self._save(node, args, raw, options, kept, (tensor,))
@@ -412,11 +408,9 @@ class Primitive(Generic[P]):
                 tensor._memory = args[0]._share_memory()
         plan = self._plan(needs_grad) if needs_grad and _recording.get() else None
         if plan is not None and plan.rules:
-            node: Node = _new(Node)
-            node.op, node.plan, node.xp, node.order = self, plan, xp, next(_order)
-            node.parents, node.shape = plan.parents(args), None
-            self._save(node, args, raw, options, kept, tensors)
+            node = Node(self, plan, xp, tuple(args[i]._node for i in plan.positions))
             _make_items(node, tensors)
+            self._save(node, args, raw, options, kept, tensors)
         return tensors
 
     def _save(
@@ -457,14 +451,14 @@ class Primitive(Generic[P]):
 
     def _plan(self, needs_grad: int) -> Plan:
         needing = [i for i in range(needs_grad.bit_length()) if needs_grad >> i & 1]
-        positions = [i for i in needing if self.joint is not None or self._name(i) in self.rules]
-        names = [self._name(i) for i in positions]
+        positions = tuple(i for i in needing if self.joint is not None or self._name(i) in self.rules)
+        names = tuple(self._name(i) for i in positions)
         rules = [self.rules[name] for name in names] if self.joint is None else [self.joint]
         wanted = [tuple(inspect.signature(rule).parameters)[1:] for rule in rules]
         every = set(itertools.chain(*wanted))
         plan = self._plans[needs_grad] = Plan(
-            tuple(positions),
-            tuple(names),
+            positions,
+            names,
             tuple(zip(rules, wanted, strict=True)),
             self.joint is not None,
             tuple((name, i) for i, name in enumerate(self.names) if name in every),
@@ -585,11 +579,9 @@ def _make_items(node: Node, tensors: Sequence[Tensor]) -> None:
 
 def _item(node: Node, index: int) -> Node:
     """The node of output ``index`` of a node with several."""
-    item: Node = _new(Node)
-    item.op, item.xp, item.parents, item.saved, item.memories = node.op, node.xp, (node,), NOTHING, NOTHING
-    item.plan = Plan((0,), ("",), (((lambda g: {index: g}), ()),))
+    item = Node(node.op, Plan((0,), ("",), (((lambda g: {index: g}), ()),)), node.xp, (node,))
+    item.saved = item.memories = NOTHING
     item.shape, item.dtype = node.dtype[index]
-    item.order = next(_order)
     return item
 
 
@@ -601,11 +593,10 @@ def recorded(
     memories: list[Memory],
 ) -> tuple[Tensor, ...]:
     """The ``values`` as the outputs of one new node, whose ``rule(g, xp)`` gives the gradients of ``parents``."""
-    node: Node = _new(Node)
-    node.op, node.xp, node.parents, node.saved = op, namespace_of(values[0]._data), tuple(parents), {}
+    plan = Plan(tuple(range(len(parents))), (), ((rule, ("xp",)),), joint=True)
+    node = Node(op, plan, namespace_of(values[0]._data), tuple(parents))
+    node.saved = {}
     node.memories = {str(i): memory.pin(node) for i, memory in enumerate(memories)}
-    node.plan = Plan(tuple(range(len(parents))), (), ((rule, ("xp",)),), joint=True)
-    node.order = next(_order)
     tensors = tuple(Tensor._make(value._data, None, value._memory, op) for value in values)
     _make_items(node, tensors)
     return tensors
