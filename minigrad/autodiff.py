@@ -680,7 +680,7 @@ def _seed(tensor: Tensor, gradient: Any) -> Any:
                 f"backward: {describe(tensor._data)} is no real scalar; give the gradient to start from, "
                 f"as backward(gradient), or reduce it first, as tensor.sum().backward()"
             )
-        return Tensor._make(mg.ones_like(tensor)._data)
+        return mg.ones_like(tensor)
     seed = gradient if type(gradient) is Tensor else mg.asarray(gradient, dtype=tensor.dtype)
     if tuple(seed.shape) != tensor.shape:
         raise ValueError(f"backward: expected a gradient of shape {tensor.shape}, got {describe(seed._data)}")
@@ -726,9 +726,7 @@ def propagate(
             for i, item in g.items():
                 pending[node][i] = pending[node][i] + item if i in pending[node] else item
         elif node in owned and not create_graph:
-            total = pending[node]
-            total += g
-            pending[node] = total
+            pending[node] += g
         else:
             total = pending[node] + g
             pending[node] = total if NAMESPACES.get(type(total)) is xp else _as_array(xp, total, node.op)
@@ -742,7 +740,7 @@ def propagate(
     while queue:
         node = heapq.heappop(queue)[1]
         g = pending.pop(node)
-        if node.parents is None or node.saved is None:
+        if node.parents is None:
             raise RuntimeError(
                 f"backward: the graph was freed by an earlier backward pass (at `{node.op}`); "
                 "pass retain_graph=True to that one to keep it"
@@ -752,7 +750,7 @@ def propagate(
             xp, saved = mg, _saved_as_tensors(node)
         else:
             xp, saved = node.xp, node.saved or {}
-            saved["xp"] = xp
+        saved["xp"] = xp
         if node.shape is None:
             g = _complete(xp, g, node)
         if not retain_graph:
@@ -793,9 +791,6 @@ def _apply(rule: tuple[Callable[..., Any], tuple[str, ...]], g: Any, saved: dict
 
 def _saved_as_tensors(node: Node) -> dict[str, Any]:
     """What a node saved, as Tensors that stand where the saved arrays stood in the graph."""
-    assert node.saved is not None
-    assert node.memories is not None
-    assert node.parents is not None
     op, plan = node.op, node.plan
     origin = dict(zip(plan.names, node.parents, strict=False))  # a checkpoint's parents have no names
     saved = dict(node.saved)
@@ -804,14 +799,12 @@ def _saved_as_tensors(node: Node) -> dict[str, Any]:
             saved[name] = Tensor._make(saved[name], origin.get(name), node.memories.get(name))
     if plan.out:
         if node.shape is None:
-            memories = [node.memories[f"out {i}"] for i in range(len(saved["out"]))]
-            outs = enumerate(zip(saved["out"], memories, strict=True))
-            saved["out"] = tuple(Tensor._make(out, _item(node, i), memory) for i, (out, memory) in outs)
+            outs = enumerate(saved["out"])
+            saved["out"] = tuple(Tensor._make(out, _item(node, i), node.memories[f"out {i}"]) for i, out in outs)
         else:
             saved["out"] = Tensor._make(saved["out"], node, node.memories["out 0"])
     if "options" in saved:  # what `keep` kept is computed again, so that it is recorded
         saved.update(op.forward(mg, *[saved[name] for name in op.names], **saved["options"]).values)
-    saved["xp"] = mg
     return saved
 
 
@@ -845,23 +838,16 @@ def _fit(xp: Any, g: Any, node: Node | Leaf, op: Any) -> Any:
 
 def _as_array(xp: Any, x: Any, op: Any) -> Any:
     """What a forward function or a rule gave, as an array: NumPy gives scalars for 0-dimensional results."""
-    if NAMESPACES.get(type(x)) is SCALAR:
+    if NAMESPACES.get(type(x)) is SCALAR or isinstance(x, bool | int | float | complex):
         return xp.asarray(x)
     if namespace_of(x) is xp:
         return x
-    if isinstance(x, bool | int | float | complex):
-        return xp.asarray(x)
     raise TypeError(f"{op}: expected its function or rule to return an array, got {x!r:.80}")
-
-
-def _is_copy(out: Array, x: Array) -> bool:
-    """Whether the result of an operation that can give a view is none: writing to one leaves the other alone."""
-    return out is not x and backend.owns_memory(out)
 
 
 def _unshared(xp: Any, result: Any, g: Any) -> Any:
     """A gradient that will stay in ``.grad``, as an array of its own: others may hold ``g`` or the base of a view."""
-    alone = result is not g and (backend.owns_memory(result) or backend.held_once(result))
+    alone = result is not g and (owns_memory(result) or backend.held_once(result))
     return result if alone else xp.asarray(result, copy=True)
 
 
@@ -871,29 +857,24 @@ def _conjugate(g: Tensor) -> Tensor:
 
 def _paths(outputs: Iterable[Tensor], targets: set[Any]) -> tuple[set[Any], bool]:
     """The nodes between ``outputs`` and ``targets``, and whether anything else that requires a gradient is there."""
-    seen: dict[Any, Any] = {}
+    seen: set[Any] = set()
     stack = [output._node for output in outputs if output._node is not None]
     outside = any(target is not None and target.op is not None for target in targets)
     oldest = min((target.order for target in targets if target is not None), default=0)
     while stack:
         node = stack.pop()
-        if node in seen:
+        if node in seen or node in targets:
             continue
-        if node.order < oldest:  # made before every target: it cannot depend on one, and need not be there any more
-            outside = True
-            continue
-        seen[node] = node
-        if node in targets:
-            continue
-        if node.op is None:
+        if node.op is None or node.order < oldest:  # made before every target, a node cannot depend on one
             outside = True
         elif node.parents is None:
             raise RuntimeError(f"the graph was freed by an earlier backward pass (at `{node.op}`)")
         else:
+            seen.add(node)
             stack.extend(node.parents)
     reached = set(targets)
     for node in sorted(seen, key=lambda node: node.order):
-        if node not in reached and node.op is not None and any(parent in reached for parent in node.parents):
+        if any(parent in reached for parent in node.parents):
             reached.add(node)
     return reached, outside
 
