@@ -406,11 +406,12 @@ class Primitive(Generic[P]):
         if self.view and type(args[0]) is Tensor:
             for tensor in tensors:
                 tensor._memory = args[0]._share_memory()
-        plan = self._plan(needs_grad) if needs_grad and _recording.get() else None
-        if plan is not None and plan.rules:
-            node = Node(self, plan, xp, tuple(args[i]._node for i in plan.positions))
-            _make_items(node, tensors)
-            self._save(node, args, raw, options, kept, tensors)
+        if needs_grad and _recording.get():
+            plan = self._plans.get(needs_grad) or self._plan(needs_grad)
+            if plan.rules:
+                node = Node(self, plan, xp, tuple(args[i]._node for i in plan.positions))
+                _make_items(node, tensors)
+                self._save(node, args, raw, options, kept, tensors)
         return tensors
 
     def _save(
