@@ -10,7 +10,7 @@ Names and arguments are JAX's (https://docs.jax.dev/en/latest/jax.html#automatic
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -54,16 +54,13 @@ def leaves(tree: Tree) -> list[Any]:
     return [tree]
 
 
-def rebuild(tree: Tree, new: Sequence[Any]) -> Tree:
+def rebuild(tree: Tree, new: Iterable[Any]) -> Tree:
     """The nested containers of ``tree`` with the elements ``new`` in place of its own."""
-    return _build(tree, iter(new))
-
-
-def _build(tree: Tree, queue: Iterator[Any]) -> Tree:
+    queue = iter(new)  # an iterator gives itself: all levels take from one queue
     if isinstance(tree, dict):
-        return {key: _build(value, queue) for key, value in tree.items()}
+        return {key: rebuild(value, queue) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        built = [_build(value, queue) for value in tree]
+        built = [rebuild(value, queue) for value in tree]
         return type(tree)(*built) if hasattr(tree, "_fields") else type(tree)(built)
     return next(queue)
 
@@ -257,8 +254,9 @@ def jacobian(f: Function, argnums: int | Sequence[int] = 0) -> Function:
             value = f(*args, **options)
             if type(value) is not Tensor:
                 raise TypeError(f"jacobian: expected the function to return one Tensor, got {value!r:.80}")
-            basis = mg.reshape(_like_eye(value), (value.size, *value.shape))
-            rows = [_pull([value], [basis[i, ...]], inputs) for i in range(value.size)]
+            xp, n = namespace_of(value._data), value.size
+            basis = Tensor._make(xp.reshape(xp.eye(n, dtype=value.dtype, device=value.device), (n, *value.shape)))
+            rows = [_pull([value], [basis[i, ...]], inputs) for i in range(n)]
             columns = [
                 mg.reshape(mg.stack([row[i] for row in rows]), value.shape + x.shape)
                 if rows
@@ -270,11 +268,6 @@ def jacobian(f: Function, argnums: int | Sequence[int] = 0) -> Function:
         return rebuild(wanted, _recorded_only_if_wanted(columns))
 
     return function
-
-
-def _like_eye(y: Tensor) -> Tensor:
-    xp = namespace_of(y._data)
-    return Tensor._make(xp.eye(y.size, dtype=y.dtype, device=y.device))
 
 
 def hessian(f: Function, argnums: int = 0) -> Function:
