@@ -13,12 +13,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from math import prod
 from typing import Any, NoReturn, cast
 
 import minigrad as mg
 
 from . import backend
-from .backend import NUMBERS, Array, describe, dtype_name, namespace_of
+from .backend import Array, describe, dtype_name, namespace_of
 
 
 class Memory(list[Any]):
@@ -120,10 +121,8 @@ class Tensor:
 
     def __init__(self, data: Any, requires_grad: bool = False, dtype: Any = None, device: Any = None) -> None:
         raw = data._data if type(data) is Tensor else data
-        self._data = backend.asarray(_without_tensors(raw), dtype=dtype, device=device, copy=True)
-        self._node = None
-        self._memory = None
-        self._op = None
+        self._data = backend.asarray(mg.creation.without_tensors(raw), dtype=dtype, device=device, copy=True)
+        self._node = self._memory = self._op = None
         if requires_grad:
             self.requires_grad = True
 
@@ -244,10 +243,7 @@ class Tensor:
     @property
     def size(self) -> int:
         """The number of elements."""
-        size = 1
-        for length in self._data.shape:
-            size *= length
-        return size
+        return prod(self._data.shape)
 
     @property
     def T(self) -> Tensor:
@@ -522,24 +518,6 @@ def _unpickled(data: Array, requires_grad: bool, grad: Tensor | None) -> Tensor:
     if grad is not None:
         tensor.grad = grad
     return tensor
-
-
-def _without_tensors(data: Any) -> Any:
-    """Nested lists with the Tensors in them replaced by their values; TypeError for an item that is no number."""
-    if isinstance(data, (list, tuple)):
-        return [x if type(x) in NUMBERS else _item(x) for x in data]
-    return data
-
-
-def _item(x: Any) -> Any:
-    if isinstance(x, (list, tuple)):
-        return _without_tensors(x)
-    if type(x) is Tensor:
-        if x._node is not None:
-            raise TypeError("a list of Tensors in a graph would lose their gradients: use minigrad.stack, or detach()")
-        return x.tolist()
-    backend.expect_numbers("asarray", x)
-    return x
 
 
 def _array_text(values: Array) -> str:
