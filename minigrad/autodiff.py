@@ -49,7 +49,7 @@ import minigrad as mg
 
 from . import backend
 from .backend import NAMESPACES, NO_NUMBER, SCALAR, Array, describe, namespace_of, owns_memory, see
-from .tensor import Memory, Tensor
+from .tensor import Tensor
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -410,7 +410,7 @@ class Primitive(Generic[P]):
             plan = self._plans.get(needs_grad) or self._plan(needs_grad)
             if plan.rules:
                 node = Node(self, plan, xp, tuple(args[i]._node for i in plan.positions))
-                _make_items(node, tensors)
+                make_items(node, tensors)
                 self._save(node, args, raw, options, kept, tensors)
         return tensors
 
@@ -569,7 +569,7 @@ def _has_derivative(dtype: Any) -> bool:
     return "float" in name or "complex" in name
 
 
-def _make_items(node: Node, tensors: Sequence[Tensor]) -> None:
+def make_items(node: Node, tensors: Sequence[Tensor]) -> None:
     """Let each of the ``tensors`` be one output of ``node``."""
     node.shape = None
     node.dtype = tuple((tensor._data.shape, tensor._data.dtype) for tensor in tensors)
@@ -584,23 +584,6 @@ def _item(node: Node, index: int) -> Node:
     item.saved = item.memories = NOTHING
     item.shape, item.dtype = node.dtype[index]
     return item
-
-
-def recorded(
-    op: Primitive[Any],
-    values: Sequence[Tensor],
-    parents: Sequence[Node | Leaf],
-    rule: Callable[..., Sequence[Any]],
-    memories: list[Memory],
-) -> tuple[Tensor, ...]:
-    """The ``values`` as the outputs of one new node, whose ``rule(g, xp)`` gives the gradients of ``parents``."""
-    plan = Plan(tuple(range(len(parents))), (), ((rule, ("xp",)),), joint=True)
-    node = Node(op, plan, namespace_of(values[0]._data), tuple(parents))
-    node.saved = {}
-    node.memories = {str(i): memory.pin(node) for i, memory in enumerate(memories)}
-    tensors = tuple(Tensor._make(value._data, None, value._memory, op) for value in values)
-    _make_items(node, tensors)
-    return tensors
 
 
 def now() -> int:
