@@ -402,10 +402,8 @@ class Primitive(Generic[P]):
         self, args: Any, raw: list[Any], options: Any, xp: Any, needs_grad: int, outs: Any, kept: Any
     ) -> tuple[Tensor, ...]:
         """The Tensors of an operation with several outputs: each is an item of one node."""
-        tensors = tuple(Tensor._make(xp.asarray(out), op=self) for out in outs)
-        if self.view and type(args[0]) is Tensor:
-            for tensor in tensors:
-                tensor._memory = args[0]._share_memory()
+        memory = args[0]._share_memory() if self.view and type(args[0]) is Tensor else None
+        tensors = tuple(Tensor._make(xp.asarray(out), None, memory, self) for out in outs)
         if needs_grad and _recording.get():
             plan = self._plans.get(needs_grad) or self._plan(needs_grad)
             if plan.rules:

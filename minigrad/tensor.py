@@ -59,21 +59,16 @@ def _operator(name: str) -> tuple[Operator, Operator, Operator]:
     """The methods ``x + y``, the reflected one and ``x += y`` for the function ``name`` of the namespace."""
     functions = vars(mg)  # looked up at the call: the namespace is built on top of this file
 
-    def method(self: Tensor, other: Any) -> Any:
+    def method(self: Any, other: Any) -> Any:
         try:
             return functions[name](self, other)
         except TypeError:
-            if _is_operand(other):
+            if _is_operand(self) and _is_operand(other):
                 raise
             return NotImplemented
 
     def reflected(self: Tensor, other: Any) -> Any:
-        try:
-            return functions[name](other, self)
-        except TypeError:
-            if _is_operand(other):
-                raise
-            return NotImplemented
+        return method(other, self)
 
     def in_place(self: Tensor, other: Any) -> Any:
         new = method(self, other)
@@ -374,10 +369,8 @@ class Tensor:
 
     def __copy__(self) -> Tensor:
         self._check_outside_graph("copied")
-        copy = Tensor(self, requires_grad=self.requires_grad)
-        if self.grad is not None:
-            copy.grad = self.grad.__copy__()
-        return copy
+        grad = None if self.grad is None else self.grad.__copy__()
+        return _unpickled(Tensor(self)._data, self.requires_grad, grad)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         return self.__copy__()
@@ -514,9 +507,7 @@ class Tensor:
 
 def _unpickled(data: Array, requires_grad: bool, grad: Tensor | None) -> Tensor:
     tensor = Tensor._make(data)
-    tensor.requires_grad = requires_grad
-    if grad is not None:
-        tensor.grad = grad
+    tensor.requires_grad, tensor.grad = requires_grad, grad
     return tensor
 
 
