@@ -41,6 +41,7 @@ from . import (
 )
 from .autodiff import Primitive, keep, no_grad, primitive
 from .backend import BackendError, get_backend, set_backend, use_backend
+from .checkpointing import checkpoint
 from .creation import *
 from .data_types import *
 from .elementwise import *
@@ -70,6 +71,7 @@ __all__ = [
     "BackendError",
     "Primitive",
     "Tensor",
+    "checkpoint",
     "e",
     "fft",
     "get_backend",

@@ -19,7 +19,7 @@ import minigrad as mg
 
 from . import backend, command_line
 from .autodiff import ALL, Example, Primitive
-from .gradcheck import GradcheckError, gradcheck, gradgradcheck
+from .gradcheck import GradcheckError, gradcheck, gradgradcheck, prepared
 
 # ------------------------------------------------------------------------------------------------ gradcheck
 
@@ -61,7 +61,7 @@ def check_operations(only: str) -> int:
 def _refusal(example: Example, op: Primitive[Any]) -> str:
     """Why the library in use cannot do the example, where that is complex and beyond the standard; else nothing."""
     if example.complex:
-        call, args = example.prepared(op)
+        call, args = prepared(op, example)
         try:
             with mg.no_grad():
                 call(*args)
@@ -75,7 +75,7 @@ def _check(op: Primitive[Any], example: Example) -> tuple[str, str, list[str]]:
     errors, wrong = ["-", "-"], []
     for order, check in enumerate((gradcheck, gradgradcheck)):
         try:
-            report = check(*example.prepared(op))
+            report = check(*prepared(op, example))
             errors[order] = f"{report.error:.0e}"
         except GradcheckError as error:
             errors[order] = f"{error.error:.0e}"

@@ -40,8 +40,7 @@ import heapq
 import inspect
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from functools import lru_cache, update_wrapper, wraps
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
@@ -49,8 +48,8 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, ca
 import minigrad as mg
 
 from . import backend
-from .backend import NAMESPACES, NO_NUMBER, SCALAR, Array, describe, namespace_of, see
-from .tensor import Memory, Tensor
+from .backend import NAMESPACES, NO_NUMBER, SCALAR, Array, describe, namespace_of, owns_memory, see
+from .tensor import Tensor
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,16 +64,21 @@ def is_recording() -> bool:
     return _recording.get()
 
 
-@contextmanager
-def _recording_set_to(value: bool) -> Iterator[None]:
-    token = _recording.set(value)
-    try:
-        yield
-    finally:
-        _recording.reset(token)
+class _recording_set_to:
+    """Record or not inside a ``with`` block, in this thread or async task."""
+
+    def __init__(self, value: bool) -> None:
+        self._value = value
+        self._tokens: list[Any] = []
+
+    def __enter__(self) -> None:
+        self._tokens.append(_recording.set(self._value))
+
+    def __exit__(self, *error: object) -> None:
+        _recording.reset(self._tokens.pop())
 
 
-class no_grad:
+class no_grad(_recording_set_to):
     """Record nothing inside: ``with no_grad(): …``, or ``@no_grad()`` on a function, also an ``async`` one.
 
     It holds for this thread or async task alone.
@@ -87,13 +91,7 @@ class no_grad:
     """
 
     def __init__(self) -> None:
-        self._tokens: list[Any] = []
-
-    def __enter__(self) -> None:
-        self._tokens.append(_recording.set(False))
-
-    def __exit__(self, *error: object) -> None:
-        _recording.reset(self._tokens.pop())
+        super().__init__(False)
 
     def __call__(self, function: F) -> F:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -135,15 +133,13 @@ class Node:
 
     __slots__ = ("__weakref__", "dtype", "memories", "op", "order", "parents", "plan", "saved", "shape", "xp")
 
-    op: Primitive[Any]
-    plan: Plan
-    xp: Any
-    parents: tuple[Node | Leaf, ...] | None  # None once the backward pass has freed it
-    saved: dict[str, Any] | None
-    memories: dict[str, Memory] | None  # those of the Tensors among what is saved
+    saved: Any  # values by name; None, like the parents, once a backward pass has freed the node
+    memories: Any  # those of the Tensors among what is saved
     shape: tuple[int, ...] | None  # None where the operation has several outputs
     dtype: Any
-    order: int
+
+    def __init__(self, op: Primitive[Any], plan: Plan, xp: Any, parents: Any) -> None:
+        self.op, self.plan, self.xp, self.parents, self.order = op, plan, xp, parents, next(_order)
 
 
 class Plan(NamedTuple):
@@ -159,10 +155,6 @@ class Plan(NamedTuple):
     out: bool = False
     saves: bool = True  # anything at all
     every: bool = False  # whether each of the arguments that need a gradient has a rule
-
-    def parents(self, args: Any) -> tuple[Any, ...]:
-        """The nodes of the arguments that have a rule."""
-        return tuple([args[i]._node for i in self.positions])
 
 
 NOTHING: dict[str, Any] = {}  # what all the nodes share that save nothing; never written to
@@ -201,30 +193,6 @@ class Example(NamedTuple):
     high: float
     complex: bool
     of: Callable[[Any], Any] | None
-
-    def prepared(self, op: Primitive[Any]) -> tuple[Callable[..., Any], list[Any]]:
-        """The call as a function of its arguments, and these: the arrays to check require a gradient."""
-        generator = mg.random.Generator(0)
-        args: list[Any] = []
-        drawn: list[bool] = []
-        for name, arg in zip(itertools.chain(op.names, itertools.repeat(op.variadic)), self.args, strict=False):
-            shape = isinstance(arg, tuple) and all(type(n) is int for n in arg)
-            drawn.append(shape and (name in op.rules or op.joint is not None))
-            if drawn[-1]:
-                x = generator.uniform(arg, self.low, self.high)
-                if self.complex:
-                    x = mg.astype(x, "complex128") + 1j * generator.uniform(arg, self.low, self.high)
-                x.requires_grad = True
-                args.append(x)
-            else:
-                args.append(arg() if callable(arg) else arg)
-
-        def call(*args: Any) -> Any:
-            if self.of is not None:
-                args = tuple(self.of(x) if random else x for x, random in zip(args, drawn, strict=True))
-            return op(*args, **self.options)
-
-        return call, args
 
 
 ALL: dict[str, Primitive[Any]] = {}
@@ -334,8 +302,8 @@ class Primitive(Generic[P]):
         ...     return xp.sqrt(x)
         >>> root.vjp(x=lambda g, out: g / (2 * out))
         >>> root.example((4,), low=0.5)  # not 0 or below
-        >>> call, arguments = root.examples[0].prepared(root)
-        >>> mg.gradcheck(call, arguments).compared
+        >>> from minigrad.gradcheck import prepared
+        >>> mg.gradcheck(*prepared(root, root.examples[0])).compared
         16
         """
         self.examples.append(Example(args, options, low, high, complex, of))
@@ -414,16 +382,18 @@ class Primitive(Generic[P]):
         tensor._data = out
         tensor._node = None
         tensor._memory = None
-        if (self.view or out is raw[0]) and type(args[0]) is Tensor and not _is_copy(out, raw[0]):
+        if (out is raw[0] or (self.view and not owns_memory(out))) and type(args[0]) is Tensor:
             tensor._memory = args[0]._share_memory()
         tensor._op = self
         if nodes and _recording.get():
-            plan = self._plans.get(needs_grad) or self._plan(needs_grad, len(raw))
+            plan = self._plans.get(needs_grad) or self._plan(needs_grad)
             dtype = out.dtype
             if plan.rules and (dtype is nodes[0].dtype or _has_derivative(dtype)):
-                tensor._node = node = _new(Node)
-                node.op, node.plan, node.xp, node.order = self, plan, xp, next(_order)
-                node.parents = nodes if plan.every else plan.parents(args)
+                if not plan.every:
+                    nodes = tuple([args[i]._node for i in plan.positions])  # type: ignore[attr-defined]
+                tensor._node = node = _new(Node)  # what Node(…) does, without a call
+                node.op, node.plan, node.xp = self, plan, xp
+                node.parents, node.order = nodes, next(_order)
                 node.shape, node.dtype = out.shape, dtype
                 if plan.saves or kept is not None:
                     self._save(node, args, raw, options, kept, (tensor,))
@@ -435,17 +405,14 @@ class Primitive(Generic[P]):
         self, args: Any, raw: list[Any], options: Any, xp: Any, needs_grad: int, outs: Any, kept: Any
     ) -> tuple[Tensor, ...]:
         """The Tensors of an operation with several outputs: each is an item of one node."""
-        tensors = tuple(Tensor._make(xp.asarray(out), op=self) for out in outs)
-        if self.view and type(args[0]) is Tensor:
-            for tensor in tensors:
-                tensor._memory = args[0]._share_memory()
-        plan = self._plan(needs_grad, len(raw)) if needs_grad and _recording.get() else None
-        if plan is not None and plan.rules:
-            node: Node = _new(Node)
-            node.op, node.plan, node.xp, node.order = self, plan, xp, next(_order)
-            node.parents, node.shape = plan.parents(args), None
-            self._save(node, args, raw, options, kept, tensors)
-            _make_items(node, tensors)
+        memory = args[0]._share_memory() if self.view and type(args[0]) is Tensor else None
+        tensors = tuple(Tensor._make(xp.asarray(out), None, memory, self) for out in outs)
+        if needs_grad and _recording.get():
+            plan = self._plans.get(needs_grad) or self._plan(needs_grad)
+            if plan.rules:
+                node = Node(self, plan, xp, tuple(args[i]._node for i in plan.positions))
+                make_items(node, tensors)
+                self._save(node, args, raw, options, kept, tensors)
         return tensors
 
     def _save(
@@ -484,21 +451,16 @@ class Primitive(Generic[P]):
             saved.update(kept)
             saved["options"] = options
 
-    def _plan(self, needs_grad: int, count: int) -> Plan:
-        positions = [i for i in range(count) if needs_grad >> i & 1]
-        names = [self.names[i] if i < len(self.names) else str(self.variadic) for i in positions]
-        rules: list[Callable[..., Any]]
-        if self.joint is not None:
-            rules = [self.joint]
-        else:
-            positions = [i for i, name in zip(positions, names, strict=True) if name in self.rules]
-            names = [name for name in names if name in self.rules]
-            rules = [self.rules[name] for name in names]
+    def _plan(self, needs_grad: int) -> Plan:
+        needing = [i for i in range(needs_grad.bit_length()) if needs_grad >> i & 1]
+        positions = tuple(i for i in needing if self.joint is not None or self._name(i) in self.rules)
+        names = tuple(self._name(i) for i in positions)
+        rules = [self.rules[name] for name in names] if self.joint is None else [self.joint]
         wanted = [tuple(inspect.signature(rule).parameters)[1:] for rule in rules]
         every = set(itertools.chain(*wanted))
         plan = self._plans[needs_grad] = Plan(
-            tuple(positions),
-            tuple(names),
+            positions,
+            names,
             tuple(zip(rules, wanted, strict=True)),
             self.joint is not None,
             tuple((name, i) for i, name in enumerate(self.names) if name in every),
@@ -506,7 +468,7 @@ class Primitive(Generic[P]):
             tuple(name for name in self.keywords if name in every),
             "out" in every,
             self.variadic is not None or not every <= {"xp", "needs"},
-            len(positions) == needs_grad.bit_count(),
+            len(positions) == len(needing),
         )
         return plan
 
@@ -531,18 +493,21 @@ class Primitive(Generic[P]):
 
     def _expect_array(self, i: int, x: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         """TypeError where text, None, a list or another object stands for an array."""
-        name = self.names[i] if i < len(self.names) else self.variadic
-        kinds = self.kinds[name] if name else frozenset()  # of one argument too many the function complains
+        name = self._name(i)
+        kinds = self.kinds.get(name, frozenset())  # of one argument too many the function complains
         kind = "None" if x is None else type(x).__name__
-        if "Array" in kinds and kind not in kinds and x is not self.defaults.get(str(name), self):
-            expected = TypeError(f"expected a Tensor or an array for {name}, got {type(x).__name__}")
-            raise self._explain(expected, args, options)
+        if "Array" in kinds and kind not in kinds and x is not self.defaults.get(name, self):
+            raise self._explain(self._no_array(i, x), args, options)
 
-    def _named(self, args: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
-        return zip(itertools.chain(self.names, itertools.repeat(self.variadic)), args, strict=False)
+    def _no_array(self, i: int, x: Any) -> Exception:
+        return TypeError(f"expected a Tensor or an array for {self._name(i)}, got {type(x).__name__}")
+
+    def _name(self, i: int) -> str:
+        """The name of the positional argument number i."""
+        return self.names[i] if i < len(self.names) else self.variadic or ""
 
     def _given(self, args: Iterable[Any]) -> str:
-        return ", ".join(f"{name}: {_describe(x)}" for name, x in self._named(args))
+        return ", ".join(f"{self._name(i)}: {_describe(x)}" for i, x in enumerate(args))
 
     def _explain(self, error: Exception, args: Any, options: Any) -> Exception:
         """The library's complaint about a call, as one that names the operation and what it was given."""
@@ -550,29 +515,29 @@ class Primitive(Generic[P]):
             inspect.Signature.bind(self.__signature__, *args, **options)
         except TypeError as wrong_call:
             return TypeError(f"{self}: {wrong_call}")
-        message = str(error) or type(error).__name__
-        kinds = (IndexError, TypeError, ValueError, OverflowError, MemoryError, RuntimeError)
-        kind: type[Exception] | None = next((kind for kind in kinds if isinstance(error, kind)), None)
         if isinstance(error, AttributeError) and hasattr(Tensor, error.name or "") and namespace_of(error.obj) is None:
-            for name, x in self._named(args):
+            for i, x in enumerate(args):
                 scalar = NAMESPACES.get(type(x)) is SCALAR and type(x.item()) is type(error.obj)
                 if x is error.obj or scalar:  # it was taken for an array
-                    kind, message = TypeError, f"expected a Tensor or an array for {name}, got {type(x).__name__}"
+                    error = self._no_array(i, x)
                     break
+        kinds = (IndexError, TypeError, ValueError, OverflowError, MemoryError, RuntimeError)
+        kind: type[Exception] | None = next((kind for kind in kinds if isinstance(error, kind)), None)
         if kind is None or isinstance(error, NotImplementedError | RecursionError | backend.BackendError):
             return error  # a bug in the function, or a wrong setting, not a wrong call
-        if message.startswith(f"{self}: "):
-            if "(given " in message:
-                return error
-            message = message.removeprefix(f"{self}: ")  # NumPy's matmul says its name as well
-        lines = message.strip().splitlines()
-        shapes = [tuple(x.shape) for x in args if hasattr(x, "shape")]
+        message = backend._reason(error)
+        if message.startswith(f"{self}: ") and "(given " in message:
+            return error
+        message = message.removeprefix(f"{self}: ")  # NumPy's matmul says its name as well
         # NumPy's class for shapes that do not fit; PyTorch's is RuntimeError, JAX's can be TypeError.
         words = ("shape", "size") if kind is RuntimeError else ("broadcast",)
-        if any(word in message for word in words) and len(shapes) > 1 and not _broadcast(shapes):
-            kind = ValueError
+        if any(word in message for word in words):
+            try:
+                mg.broadcast_shapes(*[tuple(x.shape) for x in args if hasattr(x, "shape")])
+            except ValueError:
+                kind = ValueError
         extra = "".join(f", {name}={value!r}" for name, value in options.items())
-        return kind(f"{self}: {lines[0]} (given {self._given(args)}{extra})")
+        return kind(f"{self}: {message} (given {self._given(args)}{extra})")
 
 
 @overload
@@ -607,7 +572,7 @@ def _has_derivative(dtype: Any) -> bool:
     return "float" in name or "complex" in name
 
 
-def _make_items(node: Node, tensors: Sequence[Tensor]) -> None:
+def make_items(node: Node, tensors: Sequence[Tensor]) -> None:
     """Let each of the ``tensors`` be one output of ``node``."""
     node.shape = None
     node.dtype = tuple((tensor._data.shape, tensor._data.dtype) for tensor in tensors)
@@ -618,30 +583,10 @@ def _make_items(node: Node, tensors: Sequence[Tensor]) -> None:
 
 def _item(node: Node, index: int) -> Node:
     """The node of output ``index`` of a node with several."""
-    item: Node = _new(Node)
-    item.op, item.xp, item.parents, item.saved, item.memories = node.op, node.xp, (node,), NOTHING, NOTHING
-    item.plan = Plan((0,), ("",), (((lambda g: {index: g}), ()),))
+    item = Node(node.op, Plan((0,), ("",), (((lambda g: {index: g}), ()),)), node.xp, (node,))
+    item.saved = item.memories = NOTHING
     item.shape, item.dtype = node.dtype[index]
-    item.order = next(_order)
     return item
-
-
-def recorded(
-    op: Primitive[Any],
-    values: Sequence[Tensor],
-    parents: Sequence[Node | Leaf],
-    rule: Callable[..., Sequence[Any]],
-    memories: list[Memory],
-) -> tuple[Tensor, ...]:
-    """The ``values`` as the outputs of one new node, whose ``rule(g, xp)`` gives the gradients of ``parents``."""
-    node: Node = _new(Node)
-    node.op, node.xp, node.parents, node.saved = op, namespace_of(values[0]._data), tuple(parents), {}
-    node.memories = {str(i): memory.pin(node) for i, memory in enumerate(memories)}
-    node.plan = Plan(tuple(range(len(parents))), (), ((rule, ("xp",)),), joint=True)
-    node.order = next(_order)
-    tensors = tuple(Tensor._make(value._data, None, value._memory, op) for value in values)
-    _make_items(node, tensors)
-    return tensors
 
 
 def now() -> int:
@@ -653,13 +598,6 @@ def _describe(x: Any) -> str:
     if type(x) is Tensor:
         return describe(x._data)
     return describe(x) if namespace_of(x) is not None else repr(x)[:60]
-
-
-def _broadcast(shapes: Sequence[tuple[int, ...]]) -> bool:
-    for lengths in itertools.zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1):
-        if len({n for n in lengths if n != 1}) > 1:
-            return False
-    return True
 
 
 # ------------------------------------------------------------------------------------------------ the backward pass
@@ -729,7 +667,7 @@ def _seed(tensor: Tensor, gradient: Any) -> Any:
                 f"backward: {describe(tensor._data)} is no real scalar; give the gradient to start from, "
                 f"as backward(gradient), or reduce it first, as tensor.sum().backward()"
             )
-        return Tensor._make(mg.ones_like(tensor)._data)
+        return mg.ones_like(tensor)
     seed = gradient if type(gradient) is Tensor else mg.asarray(gradient, dtype=tensor.dtype)
     if tuple(seed.shape) != tensor.shape:
         raise ValueError(f"backward: expected a gradient of shape {tensor.shape}, got {describe(seed._data)}")
@@ -775,9 +713,7 @@ def propagate(
             for i, item in g.items():
                 pending[node][i] = pending[node][i] + item if i in pending[node] else item
         elif node in owned and not create_graph:
-            total = pending[node]
-            total += g
-            pending[node] = total
+            pending[node] += g
         else:
             total = pending[node] + g
             pending[node] = total if NAMESPACES.get(type(total)) is xp else _as_array(xp, total, node.op)
@@ -791,7 +727,7 @@ def propagate(
     while queue:
         node = heapq.heappop(queue)[1]
         g = pending.pop(node)
-        if node.parents is None or node.saved is None:
+        if node.parents is None:
             raise RuntimeError(
                 f"backward: the graph was freed by an earlier backward pass (at `{node.op}`); "
                 "pass retain_graph=True to that one to keep it"
@@ -801,7 +737,7 @@ def propagate(
             xp, saved = mg, _saved_as_tensors(node)
         else:
             xp, saved = node.xp, node.saved or {}
-            saved["xp"] = xp
+        saved["xp"] = xp
         if node.shape is None:
             g = _complete(xp, g, node)
         if not retain_graph:
@@ -842,9 +778,6 @@ def _apply(rule: tuple[Callable[..., Any], tuple[str, ...]], g: Any, saved: dict
 
 def _saved_as_tensors(node: Node) -> dict[str, Any]:
     """What a node saved, as Tensors that stand where the saved arrays stood in the graph."""
-    assert node.saved is not None
-    assert node.memories is not None
-    assert node.parents is not None
     op, plan = node.op, node.plan
     origin = dict(zip(plan.names, node.parents, strict=False))  # a checkpoint's parents have no names
     saved = dict(node.saved)
@@ -853,14 +786,12 @@ def _saved_as_tensors(node: Node) -> dict[str, Any]:
             saved[name] = Tensor._make(saved[name], origin.get(name), node.memories.get(name))
     if plan.out:
         if node.shape is None:
-            memories = [node.memories[f"out {i}"] for i in range(len(saved["out"]))]
-            outs = enumerate(zip(saved["out"], memories, strict=True))
-            saved["out"] = tuple(Tensor._make(out, _item(node, i), memory) for i, (out, memory) in outs)
+            outs = enumerate(saved["out"])
+            saved["out"] = tuple(Tensor._make(out, _item(node, i), node.memories[f"out {i}"]) for i, out in outs)
         else:
             saved["out"] = Tensor._make(saved["out"], node, node.memories["out 0"])
     if "options" in saved:  # what `keep` kept is computed again, so that it is recorded
         saved.update(op.forward(mg, *[saved[name] for name in op.names], **saved["options"]).values)
-    saved["xp"] = mg
     return saved
 
 
@@ -894,23 +825,16 @@ def _fit(xp: Any, g: Any, node: Node | Leaf, op: Any) -> Any:
 
 def _as_array(xp: Any, x: Any, op: Any) -> Any:
     """What a forward function or a rule gave, as an array: NumPy gives scalars for 0-dimensional results."""
-    if NAMESPACES.get(type(x)) is SCALAR:
+    if NAMESPACES.get(type(x)) is SCALAR or isinstance(x, bool | int | float | complex):
         return xp.asarray(x)
     if namespace_of(x) is xp:
         return x
-    if isinstance(x, bool | int | float | complex):
-        return xp.asarray(x)
     raise TypeError(f"{op}: expected its function or rule to return an array, got {x!r:.80}")
-
-
-def _is_copy(out: Array, x: Array) -> bool:
-    """Whether the result of an operation that can give a view is none: writing to one leaves the other alone."""
-    return out is not x and backend.owns_memory(out)
 
 
 def _unshared(xp: Any, result: Any, g: Any) -> Any:
     """A gradient that will stay in ``.grad``, as an array of its own: others may hold ``g`` or the base of a view."""
-    alone = result is not g and (backend.owns_memory(result) or backend.held_once(result))
+    alone = result is not g and (owns_memory(result) or backend.held_once(result))
     return result if alone else xp.asarray(result, copy=True)
 
 
@@ -920,29 +844,24 @@ def _conjugate(g: Tensor) -> Tensor:
 
 def _paths(outputs: Iterable[Tensor], targets: set[Any]) -> tuple[set[Any], bool]:
     """The nodes between ``outputs`` and ``targets``, and whether anything else that requires a gradient is there."""
-    seen: dict[Any, Any] = {}
+    seen: set[Any] = set()
     stack = [output._node for output in outputs if output._node is not None]
     outside = any(target is not None and target.op is not None for target in targets)
     oldest = min((target.order for target in targets if target is not None), default=0)
     while stack:
         node = stack.pop()
-        if node in seen:
+        if node in seen or node in targets:
             continue
-        if node.order < oldest:  # made before every target: it cannot depend on one, and need not be there any more
-            outside = True
-            continue
-        seen[node] = node
-        if node in targets:
-            continue
-        if node.op is None:
+        if node.op is None or node.order < oldest:  # made before every target, a node cannot depend on one
             outside = True
         elif node.parents is None:
             raise RuntimeError(f"the graph was freed by an earlier backward pass (at `{node.op}`)")
         else:
+            seen.add(node)
             stack.extend(node.parents)
     reached = set(targets)
     for node in sorted(seen, key=lambda node: node.order):
-        if node not in reached and node.op is not None and any(parent in reached for parent in node.parents):
+        if any(parent in reached for parent in node.parents):
             reached.add(node)
     return reached, outside
 

@@ -13,8 +13,8 @@ import minigrad as mg
 
 from . import backend
 from .autodiff import primitive
-from .backend import COMPLAINTS, Array, as_dtype, expect_numbers, explained, python_scalar
-from .tensor import Tensor, _without_tensors
+from .backend import COMPLAINTS, NUMBERS, Array, as_dtype, expect_numbers, explained, python_scalar
+from .tensor import Tensor
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid",
@@ -36,7 +36,25 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         if dtype is not None and as_dtype(backend.namespace_of(obj._data), dtype) != obj.dtype:
             return mg.astype(obj, dtype)
         return mg.positive(obj) if copy else obj
-    return Tensor._make(backend.asarray(_without_tensors(obj), dtype=dtype, device=device, copy=copy))
+    return Tensor._make(backend.asarray(without_tensors(obj), dtype=dtype, device=device, copy=copy))
+
+
+def without_tensors(data: Any) -> Any:
+    """Nested lists with the Tensors in them replaced by their values; TypeError for an item that is no number."""
+    if isinstance(data, (list, tuple)):
+        return [x if type(x) in NUMBERS else _item(x) for x in data]
+    return data
+
+
+def _item(x: Any) -> Any:
+    if isinstance(x, (list, tuple)):
+        return without_tensors(x)
+    if type(x) is Tensor:
+        if x._node is not None:
+            raise TypeError("a list of Tensors in a graph would lose their gradients: use minigrad.stack, or detach()")
+        return x.tolist()
+    expect_numbers("asarray", x)
+    return x
 
 
 def _refuse_graph(name: str, args: tuple[Any, ...]) -> None:

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import minigrad as mg
 
-from .autodiff import _conjugate
+from .autodiff import Example, Primitive, _conjugate
 from .backend import describe, dtype_name, host_generator, namespace_of
 from .tensor import Tensor
 from .transforms import _outputs, leaves, rebuild, vjp
@@ -276,6 +276,35 @@ def _relative_error(a: Tensor, b: Tensor, smallest: Tensor) -> Tensor:
     size = mg.maximum(mg.maximum(mg.abs(a), mg.abs(b)), smallest)
     error = mg.abs(a - b) / mg.maximum(size, mg.full_like(size, 1e-300))  # both may be 0, and atol too
     return mg.where(finite, error, mg.full_like(error, math.inf))
+
+
+# ------------------------------------------------------------------------------------------------ the examples
+
+
+def prepared(op: Primitive[Any], example: Example) -> tuple[Callable[..., Any], list[Any]]:
+    """The call that `Primitive.example` gave, as a function of its arguments, and these: the arrays to check require a
+    gradient."""
+    generator = mg.random.Generator(0)
+    args: list[Any] = []
+    drawn: list[bool] = []
+    for i, arg in enumerate(example.args):
+        shape = isinstance(arg, tuple) and all(type(n) is int for n in arg)
+        drawn.append(shape and (op.joint is not None or op._name(i) in op.rules))
+        if drawn[-1]:
+            x = generator.uniform(arg, example.low, example.high)
+            if example.complex:
+                x = mg.astype(x, "complex128") + 1j * generator.uniform(arg, example.low, example.high)
+            x.requires_grad = True
+            args.append(x)
+        else:
+            args.append(arg() if callable(arg) else arg)
+
+    def call(*args: Any) -> Any:
+        if example.of is not None:
+            args = tuple(example.of(x) if random else x for x, random in zip(args, drawn, strict=True))
+        return op(*args, **example.options)
+
+    return call, args
 
 
 # ------------------------------------------------------------------------------------------------ the methods

@@ -13,12 +13,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from math import prod
 from typing import Any, NoReturn, cast
 
 import minigrad as mg
 
 from . import backend
-from .backend import NUMBERS, Array, describe, dtype_name, namespace_of
+from .backend import Array, describe, dtype_name, namespace_of
 
 
 class Memory(list[Any]):
@@ -58,21 +59,16 @@ def _operator(name: str) -> tuple[Operator, Operator, Operator]:
     """The methods ``x + y``, the reflected one and ``x += y`` for the function ``name`` of the namespace."""
     functions = vars(mg)  # looked up at the call: the namespace is built on top of this file
 
-    def method(self: Tensor, other: Any) -> Any:
+    def method(self: Any, other: Any) -> Any:
         try:
             return functions[name](self, other)
         except TypeError:
-            if _is_operand(other):
+            if _is_operand(self) and _is_operand(other):
                 raise
             return NotImplemented
 
     def reflected(self: Tensor, other: Any) -> Any:
-        try:
-            return functions[name](other, self)
-        except TypeError:
-            if _is_operand(other):
-                raise
-            return NotImplemented
+        return method(other, self)
 
     def in_place(self: Tensor, other: Any) -> Any:
         new = method(self, other)
@@ -120,10 +116,8 @@ class Tensor:
 
     def __init__(self, data: Any, requires_grad: bool = False, dtype: Any = None, device: Any = None) -> None:
         raw = data._data if type(data) is Tensor else data
-        self._data = backend.asarray(_without_tensors(raw), dtype=dtype, device=device, copy=True)
-        self._node = None
-        self._memory = None
-        self._op = None
+        self._data = backend.asarray(mg.creation.without_tensors(raw), dtype=dtype, device=device, copy=True)
+        self._node = self._memory = self._op = None
         if requires_grad:
             self.requires_grad = True
 
@@ -244,10 +238,7 @@ class Tensor:
     @property
     def size(self) -> int:
         """The number of elements."""
-        size = 1
-        for length in self._data.shape:
-            size *= length
-        return size
+        return prod(self._data.shape)
 
     @property
     def T(self) -> Tensor:
@@ -378,10 +369,8 @@ class Tensor:
 
     def __copy__(self) -> Tensor:
         self._check_outside_graph("copied")
-        copy = Tensor(self, requires_grad=self.requires_grad)
-        if self.grad is not None:
-            copy.grad = self.grad.__copy__()
-        return copy
+        grad = None if self.grad is None else self.grad.__copy__()
+        return _unpickled(Tensor(self)._data, self.requires_grad, grad)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         return self.__copy__()
@@ -518,28 +507,8 @@ class Tensor:
 
 def _unpickled(data: Array, requires_grad: bool, grad: Tensor | None) -> Tensor:
     tensor = Tensor._make(data)
-    tensor.requires_grad = requires_grad
-    if grad is not None:
-        tensor.grad = grad
+    tensor.requires_grad, tensor.grad = requires_grad, grad
     return tensor
-
-
-def _without_tensors(data: Any) -> Any:
-    """Nested lists with the Tensors in them replaced by their values; TypeError for an item that is no number."""
-    if isinstance(data, (list, tuple)):
-        return [x if type(x) in NUMBERS else _item(x) for x in data]
-    return data
-
-
-def _item(x: Any) -> Any:
-    if isinstance(x, (list, tuple)):
-        return _without_tensors(x)
-    if type(x) is Tensor:
-        if x._node is not None:
-            raise TypeError("a list of Tensors in a graph would lose their gradients: use minigrad.stack, or detach()")
-        return x.tolist()
-    backend.expect_numbers("asarray", x)
-    return x
 
 
 def _array_text(values: Array) -> str:

@@ -9,33 +9,19 @@ Names and arguments are JAX's (https://docs.jax.dev/en/latest/jax.html#automatic
 
 from __future__ import annotations
 
-import contextvars
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
 
 import minigrad as mg
 
-from . import random
-from .autodiff import (
-    Leaf,
-    Node,
-    _conjugate,
-    _paths,
-    _recording_set_to,
-    gradients_of,
-    is_recording,
-    now,
-    primitive,
-    propagate,
-    recorded,
-)
+from .autodiff import Leaf, _paths, _recording_set_to, gradients_of, is_recording
 from .backend import describe, namespace_of
 from .elementwise import alias
-from .tensor import Memory, Tensor
+from .tensor import Tensor
 
 __all__ = [
-    "checkpoint", "grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp",
+    "grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp",
 ]  # fmt: skip
 
 Tree = Any  #: a Tensor, or nested lists, tuples and dicts of Tensors
@@ -54,16 +40,13 @@ def leaves(tree: Tree) -> list[Any]:
     return [tree]
 
 
-def rebuild(tree: Tree, new: Sequence[Any]) -> Tree:
+def rebuild(tree: Tree, new: Iterable[Any]) -> Tree:
     """The nested containers of ``tree`` with the elements ``new`` in place of its own."""
-    return _build(tree, iter(new))
-
-
-def _build(tree: Tree, queue: Iterator[Any]) -> Tree:
+    queue = iter(new)  # an iterator gives itself: all levels take from one queue
     if isinstance(tree, dict):
-        return {key: _build(value, queue) for key, value in tree.items()}
+        return {key: rebuild(value, queue) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        built = [_build(value, queue) for value in tree]
+        built = [rebuild(value, queue) for value in tree]
         return type(tree)(*built) if hasattr(tree, "_fields") else type(tree)(built)
     return next(queue)
 
@@ -257,8 +240,9 @@ def jacobian(f: Function, argnums: int | Sequence[int] = 0) -> Function:
             value = f(*args, **options)
             if type(value) is not Tensor:
                 raise TypeError(f"jacobian: expected the function to return one Tensor, got {value!r:.80}")
-            basis = mg.reshape(_like_eye(value), (value.size, *value.shape))
-            rows = [_pull([value], [basis[i, ...]], inputs) for i in range(value.size)]
+            xp, n = namespace_of(value._data), value.size
+            basis = Tensor._make(xp.reshape(xp.eye(n, dtype=value.dtype, device=value.device), (n, *value.shape)))
+            rows = [_pull([value], [basis[i, ...]], inputs) for i in range(n)]
             columns = [
                 mg.reshape(mg.stack([row[i] for row in rows]), value.shape + x.shape)
                 if rows
@@ -270,11 +254,6 @@ def jacobian(f: Function, argnums: int | Sequence[int] = 0) -> Function:
         return rebuild(wanted, _recorded_only_if_wanted(columns))
 
     return function
-
-
-def _like_eye(y: Tensor) -> Tensor:
-    xp = namespace_of(y._data)
-    return Tensor._make(xp.eye(y.size, dtype=y.dtype, device=y.device))
 
 
 def hessian(f: Function, argnums: int = 0) -> Function:
@@ -303,86 +282,3 @@ def hvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Tree:
         flat = _pull(leaves(gradients), directions, inputs)
     products = rebuild(tuple(primals), _recorded_only_if_wanted(flat))
     return products[0] if len(primals) == 1 else products
-
-
-# ------------------------------------------------------------------------------------------------ checkpoint
-
-
-def checkpoint(f: Function) -> Function:
-    """``f``, forgetting what it computed inside: the backward pass computes it again.
-
-    It trades time (one more forward pass) for memory. Random numbers are drawn again as they were; ``f`` has to be a
-    function of its arguments, the Tensors it closes over and the default random generator. Writing to one of these
-    before the backward pass is an error, but giving it another array (``w.data = …``, as an optimizer does) is not
-    noticed, and the backward pass would compute with the new one.
-    (T. Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016, arXiv:1604.06174.)
-
-    >>> x = Tensor([1.0, 2.0], requires_grad=True)
-    >>> checkpoint(lambda x: mg.exp(mg.sin(x)))(x).sum().backward()
-    """
-
-    @wraps(f)
-    def function(*args: Any, **options: Any) -> Any:
-        if not is_recording():
-            return f(*args, **options)
-        state, context, start = random.default.state, contextvars.copy_context(), now()
-        value = f(*args, **options)
-        outputs = _outputs("checkpoint", value)
-        parents, memories = _made_before(start, outputs)
-        if not parents:
-            return value
-        # Arguments are kept as they are now: an in-place operation later changes the Tensor, not these.
-        given = (args, options)
-        kept_args, kept_options = rebuild(given, [_snapshot(x) for x in leaves(given)])
-        memories += [x._share_memory() for x in leaves(given) if type(x) is Tensor]
-
-        def again() -> list[Tensor]:
-            with _recording_set_to(True):
-                return _outputs("checkpoint", f(*kept_args, **kept_options))
-
-        def recompute(g: Any, xp: Any) -> list[Any]:
-            create_graph = xp is mg
-            current_state = random.default.state
-            random.default.state = state
-            try:
-                results = context.copy().run(again)  # with the backend of then
-            finally:
-                random.default.state = current_state
-            seeds = [_conjugate(seed if create_graph else Tensor._make(seed)) for seed in g]
-            with _recording_set_to(create_graph):
-                found = propagate(results, seeds, create_graph, create_graph, targets=set(parents))
-                gradients = [_conjugate(found[p]) if p in found else None for p in parents]
-            return gradients if create_graph else [None if g is None else g._data for g in gradients]
-
-        return rebuild(value, recorded(_checkpoint, outputs, parents, recompute, memories))
-
-    return function
-
-
-@primitive
-def _checkpoint(xp: Any, *arrays: Any) -> Any:
-    """Stands in the graph for all the operations inside a checkpointed function."""
-    return arrays
-
-
-def _snapshot(x: Any) -> Any:
-    return Tensor._make(x._data, x._node, x._share_memory(), x._op) if type(x) is Tensor else x
-
-
-def _made_before(start: int, outputs: Sequence[Tensor]) -> tuple[list[Node | Leaf], list[Memory]]:
-    """The nodes on which ``outputs`` depend that were there before number ``start`` was given out, and what the nodes
-    made since then have saved."""
-    found: dict[Node | Leaf, None] = {}
-    memories: list[Memory] = []
-    stack: list[Any] = [y._node for y in outputs if y._node is not None]
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
-        if node.order < start:
-            found[node] = None
-        elif node.op is not None:
-            memories.extend(node.memories.values())
-            new = [parent for parent in node.parents if parent not in seen]
-            seen.update(new)
-            stack.extend(new)
-    return list(found), memories
