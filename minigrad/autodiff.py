@@ -227,8 +227,8 @@ class Primitive(Generic[P]):
         self.names = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
         self.variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         self.by_name = frozenset(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
-        self.kinds = {p.name: frozenset(str(p.annotation).split(" | ")) for p in parameters}
-        self.others = frozenset(i for i, name in enumerate(self.names) if "Array" not in self.kinds[name])
+        self.kinds = {p.name: frozenset(str(p.annotation).split(" | ")) for p in parameters}  # {"Array", "None"}
+        self.others = frozenset(i for i, name in enumerate(self.names) if "Array" not in self.kinds[name])  # shapes …
         self.keywords = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         reserved = {"out", "needs", "options", "xp"} & {p.name for p in parameters}

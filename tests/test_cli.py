@@ -365,7 +365,7 @@ def test_a_backend_that_cannot_be_used() -> None:
 
 
 def test_a_number_of_threads_that_is_none(pairs: str) -> None:
-    environment = {"MINIGRAD_THREADS": "all", "MINIGRAD_BACKEND": "numpy"}
+    environment = {"MINIGRAD_THREADS": "all", "MINIGRAD_BACKEND": "numpy", "MINIGRAD_DEVICE": ""}
     with attention("translate", "--checkpoint", "runs/pairs", "nº 1", env=environment) as process:
         out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (2, "")
