@@ -282,8 +282,9 @@ def transcribe(model: Whisper, published: Published, samples: Any) -> Iterator[H
     >>> len(heard.tokens) == heard.weights.shape[0], heard.weights.shape[1]
     (True, 50)
     """
-    if mg.asarray(samples).ndim != 1:
-        raise ValueError(f"transcribe: expected samples of shape (n,), one channel, got {mg.asarray(samples).shape}")
+    samples = mg.asarray(samples)
+    if samples.ndim != 1:
+        raise ValueError(f"transcribe: expected samples of shape (n,), one channel, got {samples.shape}")
     window, settings = FRAMES * HOP, _speech_settings(model, published)
     for start in range(0, len(samples), window):
         heard = _transcribe(model, published.tokenizer, samples[start : start + window], settings)

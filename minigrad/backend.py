@@ -61,6 +61,7 @@ NUMPY = types.ModuleType("numpy", "NumPy as the standard's namespace; each name 
 
 
 def _usual(name: str) -> Any:
+    """NumPy's function, or array-api-compat's where NumPy's departs from the standard."""
     return getattr(importlib.import_module("array_api_compat.numpy") if name in _DEPARTS else numpy, name)
 
 
@@ -199,7 +200,7 @@ def _find_namespace(x: Any) -> Namespace:
         return importlib.import_module("array_api_compat.dask.array")
     if hasattr(x, "__array_namespace__"):  # JAX and its tracers, array-api-strict, any library of the standard
         return x.__array_namespace__()
-    return None if isinstance(x, int | float | complex) else NO_NUMBER
+    return None if isinstance(x, int | float | complex) else NO_NUMBER  # a subclass of a number: an enum, say
 
 
 @cache

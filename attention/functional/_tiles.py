@@ -51,11 +51,8 @@ def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: 
 
 def elementwise(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array) -> tuple[Array, ...]:
     """``f(*arrays)`` for arrays of one shape and an f that treats each element by itself, a part at a time."""
-    shape, size = arrays[0].shape, backend.tile_size(xp)
-    if size is None or math.prod(shape) <= size // 4:
-        return f(*arrays)
-    parts = by_rows(xp, f, *[xp.reshape(x, (-1,)) for x in arrays])
-    return tuple([xp.reshape(x, shape) for x in parts])
+    flat = by_rows(xp, f, *[xp.reshape(x, (-1,)) for x in arrays])
+    return tuple([xp.reshape(x, arrays[0].shape) for x in flat])
 
 
 # ------------------------------------------------------------------------------------------------ attention
