@@ -6,6 +6,7 @@ and its pictures, the tables go to standard output.
 
 import argparse
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,18 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
             cells = [f"{max(row['mebibytes'][name], 0):.1f} MiB" for name in names]  # the system counts in pages
             reach = f"≤ {row['reach']:g} MiB" if row["reach"] else ""
             lines.append(f"| {row['work']} | {' | '.join(cells)} | {reach} |")
+        return lines
+    if "costs" in rows[0]:
+        lines = ["| | functions | median | at most 1.5 µs | the dearest | reach |", "|---" * 6 + "|"]
+        for row in rows:
+            costs, reach = row["costs"], row["reach"]
+            median = statistics.median(costs.values())
+            few = sum(cost <= reach for cost in costs.values())
+            dearest = ", ".join(f"{name} {costs[name]:.0f}" for name in sorted(costs, key=costs.__getitem__)[:-4:-1])
+            passed = " ✓" if median <= reach else ""
+            lines.append(
+                f"| {row['work']} | {len(costs)} | **{median:.2f} µs** | {few} | {dearest} | ≤ {reach:g} µs{passed} |"
+            )
         return lines
     names = list(dict.fromkeys(name for row in rows for name in row["medians"]))
     lines = [

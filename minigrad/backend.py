@@ -51,10 +51,7 @@ class BackendError(RuntimeError):
 # own, which spares a wrapper at each call; and array-api-compat is loaded when one is first used, which keeps
 # ``import minigrad`` as cheap as ``import numpy``.
 _DEPARTS = frozenset(
-    (
-        *("argsort", "ceil", "clip", "count_nonzero", "finfo", "floor", "iinfo", "nonzero", "sort", "take_along_axis"),
-        *("trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "linalg", "fft"),
-    )
+    ("argsort", "clip", "count_nonzero", "fft", "finfo", "iinfo", "linalg", "nonzero", "sort", "take_along_axis")
 )
 
 NUMPY = types.ModuleType("numpy", "NumPy as the standard's namespace; each name is found at its first use.")
@@ -71,45 +68,87 @@ def _find_in_numpy(name: str) -> Any:
     return value
 
 
-def _for_plain_arrays(name: str, quick: Callable[..., Array]) -> Callable[..., Array]:
-    """NumPy's function ``name``, but ``quick`` for what is exactly a NumPy array: a masked one sums in its own way."""
-    quick.__qualname__ = name  # which errors about its arguments say
+_plain = numpy.ndarray  # exactly: a masked array, say, sums in a way of its own
 
-    def function(x: Array, /, *args: Any, **options: Any) -> Array:
-        return quick(x, *args, **options) if type(x) is numpy.ndarray else _usual(name)(x, *args, **options)
+
+def _reduction(name: str, ufunc: Any) -> Callable[..., Array]:
+    reduce: Any = ufunc.reduce
+    usual = getattr(numpy, name)
+
+    def function(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        if type(x) is _plain:
+            return reduce(x, axis, dtype, None, keepdims)
+        return usual(x, axis=axis, keepdims=keepdims, **({} if dtype is None else {"dtype": dtype}))
 
     return function
 
 
-def _reduction(ufunc: Any) -> Callable[..., Array]:
-    return lambda x, /, *, axis=None, dtype=None, keepdims=False: ufunc.reduce(x, axis, dtype, None, keepdims)
+def _mean(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
+    if type(x) is _plain and x.dtype.kind == "f" and x.size:
+        total = NUMPY.sum(x, axis=axis, keepdims=keepdims)
+        return total / (x.size // total.size)
+    return numpy.mean(x, axis=axis, keepdims=keepdims)
+
+
+def _var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+    if type(x) is _plain and x.dtype.kind == "f" and x.size:
+        d = x - NUMPY.mean(x, axis=axis, keepdims=True)
+        total = NUMPY.sum(d * d, axis=axis, keepdims=keepdims)
+        n = x.size // total.size - correction
+        if n > 0:
+            return total / n
+    return numpy.var(x, axis=axis, correction=correction, keepdims=keepdims)
 
 
 def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
-    if x.dtype.kind == "f" and {type(min), type(max)} <= {float, int}:  # there NumPy does as the standard says
-        return x.clip(min, max)
-    return _usual("clip")(x, min, max)
+    if type(x) is _plain and x.dtype.kind == "f" and {type(min), type(max)} <= {float, int}:
+        return x.clip(min, max)  # there NumPy does as the standard says
+    # array-api-compat writes into limits of integers.
+    return _usual("clip")(x, *[limit.copy() if isinstance(limit, _plain) else limit for limit in (min, max)])
 
 
 # NumPy's functions of these names, and array-api-compat's clip, look first for another library that would rather do it.
-# That takes 1 to 15 µs, which the array's method or the ufunc behind them does not.
+# That takes 1 to 15 µs, which the array's method or the ufunc behind them does not. Arguments are spelled out, as
+# handing on *args and **options takes half a microsecond.
 _QUICK: dict[str, Callable[..., Array]] = {
+    **{name: _reduction(name, ufunc) for name, ufunc in {
+        "all": numpy.logical_and, "any": numpy.logical_or, "max": numpy.maximum, "min": numpy.minimum,
+        "prod": numpy.multiply, "sum": numpy.add,
+    }.items()},
+    "argmax": lambda x, /, *, axis=None, keepdims=False: (
+        x.argmax(axis, keepdims=keepdims) if type(x) is _plain else numpy.argmax(x, axis=axis, keepdims=keepdims)
+    ),
+    "argmin": lambda x, /, *, axis=None, keepdims=False: (
+        x.argmin(axis, keepdims=keepdims) if type(x) is _plain else numpy.argmin(x, axis=axis, keepdims=keepdims)
+    ),
     "astype": lambda x, dtype, /, *, copy=True, device="cpu": (
-        x.astype(dtype, copy=copy) if device == "cpu" else numpy.astype(x, dtype, copy=copy, device=device)
+        x.astype(dtype, copy=copy)
+        if type(x) is _plain and device == "cpu"
+        else numpy.astype(x, dtype, copy=copy, device=device)
     ),
     "clip": _clip,
-    "matrix_transpose": lambda x, /: x.mT,
-    "max": _reduction(numpy.maximum),
-    "min": _reduction(numpy.minimum),
-    "permute_dims": lambda x, /, axes: x.transpose(axes),
-    "reshape": lambda x, /, shape, *, copy=None: (
-        x.reshape(shape) if copy is None else numpy.reshape(x, shape, copy=copy)
+    "expand_dims": lambda x, /, *, axis: (
+        x[(slice(None),) * axis + (None,)] if type(x) is _plain and axis >= 0 else numpy.expand_dims(x, axis)
     ),
-    "squeeze": lambda x, /, axis: x.squeeze(axis),
-    "sum": _reduction(numpy.add),
-    "take": lambda x, indices, /, *, axis=None: x.take(indices, axis),
-}
-vars(NUMPY).update({name: _for_plain_arrays(name, quick) for name, quick in _QUICK.items()})
+    "mean": _mean,
+    "matrix_transpose": lambda x, /: x.mT if type(x) is _plain else numpy.matrix_transpose(x),
+    "permute_dims": lambda x, /, axes: x.transpose(axes) if type(x) is _plain else numpy.permute_dims(x, axes),
+    "reshape": lambda x, /, shape, *, copy=None: (
+        x.reshape(shape) if type(x) is _plain and copy is None else numpy.reshape(x, shape, copy=copy)
+    ),
+    "squeeze": lambda x, /, axis: x.squeeze(axis) if type(x) is _plain else numpy.squeeze(x, axis),
+    "take": lambda x, indices, /, *, axis=None: (
+        x.take(indices, axis) if type(x) is _plain else numpy.take(x, indices, axis=axis)
+    ),
+    "std": lambda x, /, *, axis=None, correction=0.0, keepdims=False: numpy.sqrt(
+        NUMPY.var(x, axis=axis, correction=correction, keepdims=keepdims)
+    ),
+    "unique_values": lambda x, /: numpy.unique(x, equal_nan=False),  # in order, which its unique_values are not
+    "var": _var,
+}  # fmt: skip
+for _name, _function in _QUICK.items():
+    _function.__qualname__ = _name  # which errors about its arguments say
+    setattr(NUMPY, _name, _function)
 NUMPY.__getattr__ = _find_in_numpy  # type: ignore[method-assign]
 
 
@@ -418,6 +457,12 @@ def dtype_name(dtype: Any) -> str:  # whether a dtype of another library equals 
     return str(name).rpartition(".")[2]
 
 
+@lru_cache(maxsize=None, typed=True)
+def is_half(dtype: Any) -> bool:
+    """Whether a dtype of any library is float16 or bfloat16."""
+    return dtype_name(dtype) in ("float16", "bfloat16")
+
+
 def device_of(x: Array) -> Any:
     """The device on which a raw array lives, as its library names it; None inside a tracing compiler."""
     device = getattr(x, "device", None)
@@ -461,7 +506,8 @@ def as_index(i: Array) -> Array:
     """
     if not hasattr(i, "dtype"):
         raise TypeError(f"expected an array of integers as indices, got {i!r:.60}")
-    if dtype_name(i.dtype) not in _INTEGERS:
+    name = dtype_name(i.dtype)
+    if name not in _INTEGERS or (name == "int64" and type(i) is _plain):
         return i
     xp = namespace_of(i)
     return i.item() if xp is None else xp.astype(i, xp.int64, copy=False)

@@ -13,7 +13,7 @@ import minigrad as mg
 
 from . import backend
 from .autodiff import primitive
-from .backend import COMPLAINTS, NUMBERS, Array, as_dtype, expect_numbers, explained, python_scalar
+from .backend import COMPLAINTS, NAMESPACES, NUMBERS, SCALAR, Array, as_dtype, expect_numbers, explained
 from .tensor import Tensor
 
 __all__ = [
@@ -57,32 +57,35 @@ def _item(x: Any) -> Any:
     return x
 
 
-def _refuse_graph(name: str, args: tuple[Any, ...]) -> None:
-    if any(type(x) is Tensor and x._node is not None for x in args):
-        raise TypeError(
-            f"{name}: makes a constant, so the gradient of a Tensor in a graph would be lost: use broadcast_to and "
-            "arithmetic, or detach()"
-        )
+def _constants(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments as the libraries take them; TypeError for a Tensor whose gradient would be lost."""
+    for i, x in enumerate(args):
+        if type(x) is Tensor and x._node is not None:
+            raise TypeError(
+                f"{name}: makes a constant, so the gradient of a Tensor in a graph would be lost: use broadcast_to and "
+                "arithmetic, or detach()"
+            )
+        if NAMESPACES.get(type(x)) is SCALAR:
+            args = (*args[:i], x.item(), *args[i + 1 :])
+    return args
 
 
-def _new(name: str, *args: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
-    _refuse_graph(name, args)
+def _new(name: str, dtype: Any, device: Any, *args: Any, **options: Any) -> Tensor:
     _, xp, default_device = backend.current()
+    args = _constants(name, args)
     place = default_device if device is None else device
     try:
-        numbers = map(python_scalar, args)
-        return Tensor._make(getattr(xp, name)(*numbers, dtype=as_dtype(xp, dtype), device=place, **options))
+        return Tensor._make(getattr(xp, name)(*args, dtype=as_dtype(xp, dtype), device=place, **options))
     except COMPLAINTS as error:
         raise explained(name, error, *args, dtype=dtype, device=device, **options) from error
 
 
-def _like(name: str, x: Any, *args: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    _refuse_graph(name, args)
+def _like(name: str, dtype: Any, device: Any, x: Any, *args: Any) -> Tensor:
     raw = x._data if type(x) is Tensor else backend.asarray(x)
     xp = backend.namespace_of(raw)
+    args = _constants(name, args)
     try:
-        numbers = map(python_scalar, args)
-        return Tensor._make(getattr(xp, name)(raw, *numbers, dtype=as_dtype(xp, dtype), device=device))
+        return Tensor._make(getattr(xp, name)(raw, *args, dtype=as_dtype(xp, dtype), device=device))
     except COMPLAINTS as error:
         raise explained(name, error, x, *args, dtype=dtype, device=device) from error
 
@@ -95,7 +98,7 @@ def arange(
     >>> mg.arange(1, 7, 2).tolist()
     [1, 3, 5]
     """
-    return _new("arange", start, stop, step, dtype=dtype, device=device)
+    return _new("arange", dtype, device, start, stop, step)
 
 
 def empty(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -104,7 +107,7 @@ def empty(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
     >>> mg.empty((2, 3)).shape
     (2, 3)
     """
-    return _new("empty", shape, dtype=dtype, device=device)
+    return _new("empty", dtype, device, shape)
 
 
 def empty_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -113,7 +116,7 @@ def empty_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     >>> mg.empty_like(mg.ones((2, 3))).shape
     (2, 3)
     """
-    return _like("empty_like", x, dtype=dtype, device=device)
+    return _like("empty_like", dtype, device, x)
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
@@ -122,7 +125,7 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     >>> mg.eye(2, 3, k=1).tolist()
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    return _new("eye", n_rows, n_cols, k=k, dtype=dtype, device=device)
+    return _new("eye", dtype, device, n_rows, n_cols, k=k)
 
 
 def full(shape: Shape, fill_value: complex, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -132,7 +135,7 @@ def full(shape: Shape, fill_value: complex, *, dtype: Any = None, device: Any = 
     [[7.0, 7.0], [7.0, 7.0]]
     """
     expect_numbers("full", fill_value)
-    return _new("full", shape, fill_value, dtype=dtype, device=device)
+    return _new("full", dtype, device, shape, fill_value)
 
 
 def full_like(x: Array, /, fill_value: complex, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -142,7 +145,7 @@ def full_like(x: Array, /, fill_value: complex, *, dtype: Any = None, device: An
     [7, 7]
     """
     expect_numbers("full_like", fill_value)
-    return _like("full_like", x, fill_value, dtype=dtype, device=device)
+    return _like("full_like", dtype, device, x, fill_value)
 
 
 def linspace(
@@ -160,7 +163,7 @@ def linspace(
     >>> mg.linspace(0.0, 1.0, 5).tolist()
     [0.0, 0.25, 0.5, 0.75, 1.0]
     """
-    return _new("linspace", start, stop, num, dtype=dtype, device=device, endpoint=endpoint)
+    return _new("linspace", dtype, device, start, stop, num, endpoint=endpoint)
 
 
 def ones(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -169,7 +172,7 @@ def ones(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
     >>> mg.ones((2, 3), dtype="int64").tolist()
     [[1, 1, 1], [1, 1, 1]]
     """
-    return _new("ones", shape, dtype=dtype, device=device)
+    return _new("ones", dtype, device, shape)
 
 
 def ones_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -178,7 +181,7 @@ def ones_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     >>> mg.ones_like(mg.asarray([5, 6])).tolist()
     [1, 1]
     """
-    return _like("ones_like", x, dtype=dtype, device=device)
+    return _like("ones_like", dtype, device, x)
 
 
 def zeros(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -187,7 +190,7 @@ def zeros(shape: Shape, *, dtype: Any = None, device: Any = None) -> Tensor:
     >>> mg.zeros(3).tolist()
     [0.0, 0.0, 0.0]
     """
-    return _new("zeros", shape, dtype=dtype, device=device)
+    return _new("zeros", dtype, device, shape)
 
 
 def zeros_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -196,7 +199,7 @@ def zeros_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     >>> mg.zeros_like(mg.asarray([5, 6])).tolist()
     [0, 0]
     """
-    return _like("zeros_like", x, dtype=dtype, device=device)
+    return _like("zeros_like", dtype, device, x)
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:

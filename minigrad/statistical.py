@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 from .autodiff import primitive
-from .backend import Array, as_dtype, dtype_name
+from .backend import Array, as_dtype, is_half
 
 __all__ = [
     "cumulative_prod", "cumulative_sum", "max", "mean", "min", "prod", "std", "sum", "var",
@@ -49,12 +49,12 @@ def _share(shape: tuple[int, ...], axis: Axis) -> float:
 
 def _in_float32(xp: Any, x: Array) -> Array:
     """Half-precision numbers as float32, in which they are accumulated; others as they are."""
-    return xp.astype(x, xp.float32) if dtype_name(x.dtype) in ("float16", "bfloat16") else x
+    return xp.astype(x, xp.float32) if is_half(x.dtype) else x
 
 
 def _narrow(xp: Any, result: Array, x: Array) -> Array:
     """What was accumulated by `_in_float32`, in the dtype of x again."""
-    return xp.astype(result, x.dtype) if dtype_name(x.dtype) in ("float16", "bfloat16") else result
+    return xp.astype(result, x.dtype) if is_half(x.dtype) else result
 
 
 @primitive
@@ -65,9 +65,7 @@ def sum(xp: Any, x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims:
     [4, 6]
     """
     total = xp.sum(_in_float32(xp, x), axis=axis, dtype=as_dtype(xp, dtype), keepdims=keepdims)
-    if dtype is None and total.dtype != x.dtype and xp.isdtype(x.dtype, "real floating"):
-        return xp.astype(total, x.dtype)
-    return total
+    return _narrow(xp, total, x) if dtype is None else total
 
 
 sum.vjp(x=lambda g, xp, x_shape, axis, keepdims: _expand(xp, g, x_shape, axis, keepdims))

@@ -238,6 +238,12 @@ def test_second_derivative_of_a_power_at_zero() -> None:
         assert value(found) == second, exponent
 
 
+def test_clip_leaves_its_limits_as_they_are() -> None:
+    low = mg.asarray([-1000, 2, 0])  # the first is no int8
+    assert mg.clip(mg.asarray([1, 1, 1], dtype="int8"), low).tolist() == [1, 2, 1]
+    assert low.tolist() == [-1000, 2, 0]
+
+
 def test_clip() -> None:
     a, low, high = [-2.0, -1.0, 0.0, 1.0, 2.0], numpy.full(5, -1.0), numpy.full(5, 1.0)
     assert_array_equal(gradient_at(mg.clip, a, low, high), [[0, 1, 1, 1, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 1]])

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import minigrad as mg
-from minigrad.backend import Array, device_of, dtype_name, namespace_of
+from minigrad.backend import Array, device_of, dtype_name, is_half, namespace_of
 
 
 def library(xp: Any, x: Array) -> Any:
@@ -16,7 +16,7 @@ def library(xp: Any, x: Array) -> Any:
 
 def wide(xp: Any, dtype: Any) -> Any:
     """The dtype to compute in: float32 for float16 and bfloat16, others themselves."""
-    return xp.float32 if dtype_name(dtype) in ("float16", "bfloat16") else dtype
+    return xp.float32 if is_half(dtype) else dtype
 
 
 def widen(xp: Any, x: Array) -> Array:
