@@ -47,25 +47,34 @@ class BackendError(RuntimeError):
 # ------------------------------------------------------------------------------------------------ the namespaces
 
 
-# The names where NumPy departs from the standard: array-api-compat's functions are taken for these. The rest is NumPy's
-# own, which spares a wrapper at each call; and array-api-compat is loaded when one is first used, which keeps
-# ``import minigrad`` as cheap as ``import numpy``.
-_DEPARTS = frozenset(
-    ("argsort", "clip", "count_nonzero", "fft", "finfo", "iinfo", "linalg", "nonzero", "sort", "take_along_axis")
-)
-
-NUMPY = types.ModuleType("numpy", "NumPy as the standard's namespace; each name is found at its first use.")
-
-
-def _usual(name: str) -> Any:
-    """NumPy's function, or array-api-compat's where NumPy's departs from the standard."""
-    return getattr(importlib.import_module("array_api_compat.numpy") if name in _DEPARTS else numpy, name)
+# Where NumPy departs from the standard array-api-compat's function is taken. The rest is NumPy's own, which spares a
+# wrapper at each call; and array-api-compat is loaded when one is first used, which keeps ``import minigrad`` as cheap
+# as ``import numpy``.
+_DEPARTS = {
+    "numpy": ("argsort", "count_nonzero", "finfo", "iinfo", "nonzero", "sort", "take_along_axis"),
+    "numpy.fft": ("fftfreq", "rfftfreq"),
+    "numpy.linalg": ("eig", "eigvals"),
+}
 
 
-def _find_in_numpy(name: str) -> Any:
-    value = _usual(name)
-    setattr(NUMPY, name, value)
-    return value
+def _standard(name: str) -> types.ModuleType:
+    """The module of NumPy, or array-api-compat's functions in place of some; each is found at its first use."""
+    module = types.ModuleType(name, f"{name} as the standard's namespace.")
+
+    def find(attribute: str) -> Any:
+        if f"{name}.{attribute}" in _DEPARTS:
+            value = _standard(f"{name}.{attribute}")
+        else:
+            source = f"array_api_compat.{name}" if attribute in _DEPARTS[name] else name
+            value = getattr(importlib.import_module(source), attribute)
+        setattr(module, attribute, value)
+        return value
+
+    module.__getattr__ = find  # type: ignore[method-assign]
+    return module
+
+
+NUMPY = _standard("numpy")
 
 
 _plain = numpy.ndarray  # exactly: a masked array, say, sums in a way of its own
@@ -103,8 +112,8 @@ def _var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bo
 def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
     if type(x) is _plain and x.dtype.kind == "f" and {type(min), type(max)} <= {float, int}:
         return x.clip(min, max)  # there NumPy does as the standard says
-    # array-api-compat writes into limits of integers.
-    return _usual("clip")(x, *[limit.copy() if isinstance(limit, _plain) else limit for limit in (min, max)])
+    limits = [limit.copy() if isinstance(limit, _plain) else limit for limit in (min, max)]  # it writes into them
+    return importlib.import_module("array_api_compat.numpy").clip(x, *limits)
 
 
 # NumPy's functions of these names, and array-api-compat's clip, look first for another library that would rather do it.
@@ -149,7 +158,6 @@ _QUICK: dict[str, Callable[..., Array]] = {
 for _name, _function in _QUICK.items():
     _function.__qualname__ = _name  # which errors about its arguments say
     setattr(NUMPY, _name, _function)
-NUMPY.__getattr__ = _find_in_numpy  # type: ignore[method-assign]
 
 
 def _load_cupy() -> Namespace:
