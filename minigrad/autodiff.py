@@ -343,11 +343,11 @@ class Primitive(Generic[P]):
                     needs_grad |= 1 << len(raw)
                     nodes += (x._node,)
                 x = x._data
-            try:
-                found = NAMESPACES[type(x)]
-            except KeyError:
-                found = see(x)
-            if found is not xp and found is not None:
+            if type(x) is not kind:
+                try:
+                    found = NAMESPACES[type(x)]
+                except KeyError:
+                    found = see(x)
                 if found is SCALAR:
                     x = x.item()  # type: ignore[attr-defined]
                 elif found is NO_NUMBER:
@@ -355,7 +355,7 @@ class Primitive(Generic[P]):
                         self._expect_array(len(raw), x, args, options)
                 elif xp is None:
                     xp, kind = found, type(x)
-                else:
+                elif found is not xp and found is not None:
                     raise TypeError(f"{self}: arrays of two libraries cannot be combined: {self._given(args)}")
             raw.append(x)
         if xp is None:
