@@ -228,6 +228,7 @@ class Primitive(Generic[P]):
         self.by_name = frozenset(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
         self.kinds = {p.name: frozenset(str(p.annotation).split(" | ")) for p in parameters}  # {"Array", "None"}
         self.others = frozenset(i for i, name in enumerate(self.names) if "Array" not in self.kinds[name])  # shapes …
+        self.or_none = self.others | {i for i, name in enumerate(self.names) if "None" in self.kinds[name]}
         self.keywords = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         reserved = {"out", "needs", "options", "xp"} & {p.name for p in parameters}
@@ -351,7 +352,7 @@ class Primitive(Generic[P]):
                 if found is SCALAR:
                     x = x.item()  # type: ignore[attr-defined]
                 elif found is NO_NUMBER:
-                    if len(raw) not in self.others:
+                    if len(raw) not in (self.or_none if x is None else self.others):
                         self._expect_array(len(raw), x, args, options)
                 elif xp is None:
                     xp, kind = found, type(x)

@@ -733,22 +733,25 @@ SMALL_PRODUCT = 1 << 24  # multiplications, for one thread: half a millisecond, 
 
 
 def matrix_product(xp: Namespace, a: Array, b: Array) -> Array:
-    """a @ b for two matrices. On NumPy the rows are dealt out to our own threads."""
-    if a.shape[0] == 1:  # as much reading as computing, at which OpenBLAS's waiting threads are best
+    """a @ b for rows a (…, k) and a matrix b (k, n). On NumPy the rows are dealt out to our own threads."""
+    count = math.prod(a.shape[:-1])
+    if count == 1:  # as much reading as computing, at which OpenBLAS's waiting threads are best
         return xp.matmul(a, b)
-    n = min(threads(xp), a.shape[0])
-    multiplications = a.shape[0] * a.shape[1] * b.shape[1]
+    shape = (*a.shape[:-1], b.shape[1])
+    a = xp.reshape(a, (count, a.shape[-1]))
+    n = min(threads(xp), count)
+    multiplications = count * b.shape[0] * b.shape[1]
     if n < 2 or multiplications < SMALL_PRODUCT:
         with on_this_thread(xp, multiplications >> 5):
-            return xp.matmul(a, b)
-    out = numpy.empty((a.shape[0], b.shape[1]), dtype=numpy.result_type(a, b))
+            return xp.reshape(xp.matmul(a, b), shape)
+    out = numpy.empty((count, b.shape[1]), dtype=numpy.result_type(a, b))
 
     def work(i: int) -> None:
-        rows = slice(a.shape[0] * i // n, a.shape[0] * (i + 1) // n)
+        rows = slice(count * i // n, count * (i + 1) // n)
         numpy.matmul(a[rows], b, out=out[rows])
 
     in_parallel(work, n)
-    return out
+    return out.reshape(shape)
 
 
 def _keep_freed_memory() -> None:

@@ -36,15 +36,14 @@ def linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array
         raise ValueError("expected x of shape (…, in) and weight of shape (in, out)")
     if bias is not None and bias.shape != weight.shape[1:]:
         raise ValueError(f"expected bias of shape {tuple(weight.shape[1:])}, the width of weight")
-    y = matrix_product(xp, rows(xp, widen(xp, x)), widen(xp, weight))
+    y = matrix_product(xp, widen(xp, x), widen(xp, weight))
     if bias is not None:
         y += cast(xp, widen(xp, bias), y)
-    return cast(xp, xp.reshape(y, x.shape[:-1] + weight.shape[1:]), x)
+    return cast(xp, y, x)
 
 
-def _linear_x(g: Array, xp: Any, weight: Array, x_shape: tuple[int, ...]) -> Array:
-    G, W = rows(xp, widen(xp, g)), widen(xp, weight)
-    return xp.reshape(matrix_product(xp, G, xp.matrix_transpose(W)), x_shape)
+def _linear_x(g: Array, xp: Any, weight: Array) -> Array:
+    return matrix_product(xp, widen(xp, g), xp.matrix_transpose(widen(xp, weight)))
 
 
 def _linear_weight(g: Array, xp: Any, x: Array) -> Array:

@@ -70,6 +70,13 @@ def test_the_tanh_approximation_is_close_and_not_the_same() -> None:
     assert 1e-4 < difference < 1e-3
 
 
+def test_the_tanh_approximation_is_exact_far_left_in_float32() -> None:
+    """Where 1 + tanh u is nothing but rounding: at -5, Φ is the sigmoid of -16.9, 4.6e-8."""
+    x = numpy.array([-3.0, -5.0, -8.0])
+    v = math.sqrt(8 / math.pi) * (x + 0.044715 * x**3)
+    assert_allclose(value(gelu_tanh(tensor(x.astype("float32")))), x / (1 + numpy.exp(-v)), rtol=1e-5)
+
+
 @pytest.mark.parametrize("f", [F.relu, F.silu, F.gelu, gelu_tanh])
 @pytest.mark.parametrize("dtype", [numpy.float32, numpy.float64])
 def test_large_numbers_pass_or_vanish(f: Any, dtype: Any) -> None:
