@@ -377,7 +377,9 @@ class Primitive(Generic[P]):
             raise explained from error
 
         kept = None
-        if type(out) is not kind:
+        if NAMESPACES.get(type(out)) is SCALAR:  # what NumPy gives for 0-dimensional arrays
+            out = xp.asarray(out)
+        elif type(out) is not kind:
             if type(out) is Kept:
                 out, kept = out
             if isinstance(out, tuple):
@@ -757,7 +759,10 @@ def propagate(
                 continue
             result = results[plan.positions[i]] if plan.joint else _apply(plan.rules[i], g, saved, node)
             if parent.shape is not None:
-                if NAMESPACES.get(type(result)) is not xp:
+                found = NAMESPACES.get(type(result))
+                if found is SCALAR:
+                    result = node.xp.asarray(result)
+                elif found is not xp:
                     if result is None and plan.joint:
                         continue
                     result = _as_array(xp, result, node.op)
@@ -776,7 +781,7 @@ def _apply(rule: tuple[Callable[..., Any], tuple[str, ...]], g: Any, saved: dict
     if not names:
         return function(g)
     try:
-        values = [saved[name] for name in names]
+        values = tuple(map(saved.__getitem__, names))
     except KeyError as error:
         raise TypeError(f"{node.op}: its rule names {error}, which is no argument and was not given to keep") from None
     return function(g, *values)
