@@ -377,14 +377,15 @@ class Primitive(Generic[P]):
             raise explained from error
 
         kept = None
-        if NAMESPACES.get(type(out)) is SCALAR:  # what NumPy gives for 0-dimensional arrays
-            out = xp.asarray(out)
-        elif type(out) is not kind:
+        if type(out) is not kind:
             if type(out) is Kept:
                 out, kept = out
-            if isinstance(out, tuple):
+            if NAMESPACES.get(type(out)) is SCALAR:  # what NumPy gives for 0-dimensional arrays
+                out = xp.asarray(out)
+            elif isinstance(out, tuple):
                 return cast("Tensor", self._many(args, raw, options, xp, needs_grad, out, kept))
-            out = _as_array(xp, out, self)
+            else:
+                out = _as_array(xp, out, self)
 
         tensor: Tensor = _new(Tensor)
         tensor._data = out
