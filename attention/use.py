@@ -117,6 +117,7 @@ def write(
     >>> len(list(pieces))
     5
     """
+    _expect_model("write", model, CausalModel)
     if isinstance(stop, str) or not all(stop):
         raise ValueError(f"write: expected for stop a list of texts, none of them empty, got {stop!r}")
     if length < 0:
@@ -136,6 +137,11 @@ def _tokens(model: Any, published: Published, text: str, add_special_tokens: boo
         raise ValueError("expected a text of at least one token")
     _expect_known(model, published, max(ids))
     return ids
+
+
+def _expect_model(name: str, model: Any, kind: type[Any]) -> None:
+    if not isinstance(model, kind):
+        raise TypeError(f"{name}: expected a {kind.__name__}, got a {type(model).__name__}")
 
 
 def _expect_text(text: str) -> None:
@@ -226,6 +232,7 @@ def embed(model: BERT, published: Published, texts: Sequence[str]) -> Tensor:
     >>> x.shape, round(float(x[0, :] @ x[2, :]), 4)
     ((3, 8), 1.0)
     """
+    _expect_model("embed", model, BERT)
     if not texts or isinstance(texts, str):
         raise ValueError(f"embed: expected a list of at least one text, got {texts!r:.80}")
     for text in texts:
@@ -282,6 +289,7 @@ def transcribe(model: Whisper, published: Published, samples: Any) -> Iterator[H
     >>> len(heard.tokens) == heard.weights.shape[0], heard.weights.shape[1]
     (True, 50)
     """
+    _expect_model("transcribe", model, Whisper)
     samples = mg.asarray(samples)
     if samples.ndim != 1:
         raise ValueError(f"transcribe: expected samples of shape (n,), one channel, got {samples.shape}")

@@ -110,20 +110,15 @@ def as_tensors(x: Any) -> Any:
     return mg.asarray(x) if isinstance(x, numpy.ndarray) else x
 
 
-added: dict[str, float] = {}
-"""Microseconds by the name of the function, of all chapters so far."""
-
-
 @pytest.mark.skipif(backend.get_backend() != "numpy", reason="what is measured is the cost beside NumPy's")
-@pytest.mark.parametrize("chapter", [*CALLS, "all"])
+@pytest.mark.parametrize("chapter", CALLS)
 def test_cost_of_a_call(benchmark: Any, request: pytest.FixtureRequest, chapter: str) -> None:
     rounds, number = (9, 50) if request.config.getoption("quick") else (41, 100)
-    costs = {} if chapter != "all" else added
-    for name, ours, theirs in calls(chapter) if chapter != "all" else ():
+    costs = {}
+    for name, ours, theirs in calls(chapter):
         times = [(timeit.timeit(ours, number=number), timeit.timeit(theirs, number=number)) for _ in range(rounds)]
         mine, others = map(statistics.median, zip(*times, strict=True))
         costs[name] = (mine - others) / number * 1e6
-    added.update(costs)
     benchmark.pedantic(lambda: None)  # the clock is above; pytest-benchmark carries the figures
     benchmark.extra_info.update(
         table="What the namespace adds to a call outside a graph, small arrays, NumPy",

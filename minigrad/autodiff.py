@@ -227,7 +227,8 @@ class Primitive(Generic[P]):
         self.variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         self.by_name = frozenset(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
         self.kinds = {p.name: frozenset(str(p.annotation).split(" | ")) for p in parameters}  # {"Array", "None"}
-        self.others = frozenset(i for i, name in enumerate(self.names) if "Array" not in self.kinds[name])  # shapes …
+        # The positions of shapes and the like, and those where None needs no look.
+        self.others = frozenset(i for i, name in enumerate(self.names) if "Array" not in self.kinds[name])
         self.or_none = self.others | {i for i, name in enumerate(self.names) if "None" in self.kinds[name]}
         self.keywords = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
         self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
@@ -762,7 +763,7 @@ def propagate(
             if parent.shape is not None:
                 found = NAMESPACES.get(type(result))
                 if found is SCALAR:
-                    result = node.xp.asarray(result)
+                    result = xp.asarray(result)
                 elif found is not xp:
                     if result is None and plan.joint:
                         continue
@@ -782,7 +783,7 @@ def _apply(rule: tuple[Callable[..., Any], tuple[str, ...]], g: Any, saved: dict
     if not names:
         return function(g)
     try:
-        values = tuple(map(saved.__getitem__, names))
+        values = [saved[name] for name in names]
     except KeyError as error:
         raise TypeError(f"{node.op}: its rule names {error}, which is no argument and was not given to keep") from None
     return function(g, *values)

@@ -47,9 +47,9 @@ class BackendError(RuntimeError):
 # ------------------------------------------------------------------------------------------------ the namespaces
 
 
-# Where NumPy departs from the standard array-api-compat's function is taken. The rest is NumPy's own, which spares a
-# wrapper at each call; and array-api-compat is loaded when one is first used, which keeps ``import minigrad`` as cheap
-# as ``import numpy``.
+# Where NumPy departs from the standard, array-api-compat's function is taken (for clip and unique_values see `_QUICK`).
+# The rest is NumPy's own, which spares a wrapper at each call; and array-api-compat is loaded when one is first used,
+# which keeps ``import minigrad`` as cheap as ``import numpy``.
 _DEPARTS = {
     "numpy": ("argsort", "count_nonzero", "finfo", "iinfo", "nonzero", "sort", "take_along_axis"),
     "numpy.fft": ("fftfreq", "rfftfreq"),
@@ -77,15 +77,12 @@ def _standard(name: str) -> types.ModuleType:
 NUMPY = _standard("numpy")
 
 
-_plain = numpy.ndarray  # exactly: a masked array, say, sums in a way of its own
-
-
 def _reduction(name: str, ufunc: Any) -> Callable[..., Array]:
     reduce: Any = ufunc.reduce
     usual = getattr(numpy, name)
 
     def function(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
-        if type(x) is _plain:
+        if type(x) is numpy.ndarray:  # exactly: a masked array, say, sums in its own way
             return reduce(x, axis, dtype, None, keepdims)
         return usual(x, axis=axis, keepdims=keepdims, **({} if dtype is None else {"dtype": dtype}))
 
@@ -93,14 +90,14 @@ def _reduction(name: str, ufunc: Any) -> Callable[..., Array]:
 
 
 def _mean(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
-    if type(x) is _plain and x.dtype.kind == "f" and x.size:
+    if type(x) is numpy.ndarray and x.dtype.char in "fd" and x.size:  # float16 NumPy sums in float32
         total = NUMPY.sum(x, axis=axis, keepdims=keepdims)
         return total / (x.size // total.size)
     return numpy.mean(x, axis=axis, keepdims=keepdims)
 
 
 def _var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    if type(x) is _plain and x.dtype.kind == "f" and x.size:
+    if type(x) is numpy.ndarray and x.dtype.char in "fd" and x.size:
         d = x - NUMPY.mean(x, axis=axis, keepdims=True)
         total = NUMPY.sum(d * d, axis=axis, keepdims=keepdims)
         n = x.size // total.size - correction
@@ -110,48 +107,41 @@ def _var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bo
 
 
 def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
-    if type(x) is _plain and x.dtype.kind == "f" and {type(min), type(max)} <= {float, int}:
+    if x.dtype.kind == "f" and {type(min), type(max)} <= {float, int}:
         return x.clip(min, max)  # there NumPy does as the standard says
-    limits = [limit.copy() if isinstance(limit, _plain) else limit for limit in (min, max)]  # it writes into them
+    # array-api-compat's writes into limits that are arrays.
+    limits = [limit.copy() if isinstance(limit, numpy.ndarray) else limit for limit in (min, max)]
     return importlib.import_module("array_api_compat.numpy").clip(x, *limits)
 
 
-# NumPy's functions of these names, and array-api-compat's clip, look first for another library that would rather do it.
-# That takes 1 to 15 µs, which the array's method or the ufunc behind them does not. Arguments are spelled out, as
-# handing on *args and **options takes half a microsecond.
+# NumPy's functions of these names look first for another library that would rather do it, or for options that the
+# standard has not, and array-api-compat's clip for more. That takes 1 to 15 µs, which the array's method, the ufunc
+# behind them or the formula does not. Arguments are spelled out: handing on *args and **options takes 0.5 µs.
 _QUICK: dict[str, Callable[..., Array]] = {
     **{name: _reduction(name, ufunc) for name, ufunc in {
         "all": numpy.logical_and, "any": numpy.logical_or, "max": numpy.maximum, "min": numpy.minimum,
         "prod": numpy.multiply, "sum": numpy.add,
     }.items()},
-    "argmax": lambda x, /, *, axis=None, keepdims=False: (
-        x.argmax(axis, keepdims=keepdims) if type(x) is _plain else numpy.argmax(x, axis=axis, keepdims=keepdims)
-    ),
-    "argmin": lambda x, /, *, axis=None, keepdims=False: (
-        x.argmin(axis, keepdims=keepdims) if type(x) is _plain else numpy.argmin(x, axis=axis, keepdims=keepdims)
-    ),
+    "argmax": lambda x, /, *, axis=None, keepdims=False: x.argmax(axis, keepdims=keepdims),
+    "argmin": lambda x, /, *, axis=None, keepdims=False: x.argmin(axis, keepdims=keepdims),
     "astype": lambda x, dtype, /, *, copy=True, device="cpu": (
-        x.astype(dtype, copy=copy)
-        if type(x) is _plain and device == "cpu"
-        else numpy.astype(x, dtype, copy=copy, device=device)
+        x.astype(dtype, copy=copy) if device == "cpu" else numpy.astype(x, dtype, copy=copy, device=device)
     ),
     "clip": _clip,
     "expand_dims": lambda x, /, *, axis: (
-        x[(slice(None),) * axis + (None,)] if type(x) is _plain and axis >= 0 else numpy.expand_dims(x, axis)
+        x[(slice(None),) * axis + (None,)] if 0 <= axis <= x.ndim else numpy.expand_dims(x, axis)
     ),
+    "matrix_transpose": lambda x, /: x.mT,
     "mean": _mean,
-    "matrix_transpose": lambda x, /: x.mT if type(x) is _plain else numpy.matrix_transpose(x),
-    "permute_dims": lambda x, /, axes: x.transpose(axes) if type(x) is _plain else numpy.permute_dims(x, axes),
+    "permute_dims": lambda x, /, axes: x.transpose(axes),
     "reshape": lambda x, /, shape, *, copy=None: (
-        x.reshape(shape) if type(x) is _plain and copy is None else numpy.reshape(x, shape, copy=copy)
+        x.reshape(shape) if copy is None else numpy.reshape(x, shape, copy=copy)
     ),
-    "squeeze": lambda x, /, axis: x.squeeze(axis) if type(x) is _plain else numpy.squeeze(x, axis),
-    "take": lambda x, indices, /, *, axis=None: (
-        x.take(indices, axis) if type(x) is _plain else numpy.take(x, indices, axis=axis)
-    ),
+    "squeeze": lambda x, /, axis: x.squeeze(axis),
     "std": lambda x, /, *, axis=None, correction=0.0, keepdims=False: numpy.sqrt(
         NUMPY.var(x, axis=axis, correction=correction, keepdims=keepdims)
     ),
+    "take": lambda x, indices, /, *, axis=None: x.take(indices, axis),
     "unique_values": lambda x, /: numpy.unique(x, equal_nan=False),  # in order, which its unique_values are not
     "var": _var,
 }  # fmt: skip
@@ -515,7 +505,7 @@ def as_index(i: Array) -> Array:
     if not hasattr(i, "dtype"):
         raise TypeError(f"expected an array of integers as indices, got {i!r:.60}")
     name = dtype_name(i.dtype)
-    if name not in _INTEGERS or (name == "int64" and type(i) is _plain):
+    if name not in _INTEGERS or (name == "int64" and type(i) is numpy.ndarray):  # nothing to do, as mostly
         return i
     xp = namespace_of(i)
     return i.item() if xp is None else xp.astype(i, xp.int64, copy=False)

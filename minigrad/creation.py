@@ -13,7 +13,7 @@ import minigrad as mg
 
 from . import backend
 from .autodiff import primitive
-from .backend import COMPLAINTS, NAMESPACES, NUMBERS, SCALAR, Array, as_dtype, expect_numbers, explained
+from .backend import COMPLAINTS, NUMBERS, Array, as_dtype, expect_numbers, explained, python_scalar
 from .tensor import Tensor
 
 __all__ = [
@@ -57,25 +57,22 @@ def _item(x: Any) -> Any:
     return x
 
 
-def _constants(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _constants(name: str, args: tuple[Any, ...]) -> list[Any]:
     """Arguments as the libraries take them; TypeError for a Tensor whose gradient would be lost."""
-    for i, x in enumerate(args):
-        if type(x) is Tensor and x._node is not None:
-            raise TypeError(
-                f"{name}: makes a constant, so the gradient of a Tensor in a graph would be lost: use broadcast_to and "
-                "arithmetic, or detach()"
-            )
-        if NAMESPACES.get(type(x)) is SCALAR:
-            args = (*args[:i], x.item(), *args[i + 1 :])
-    return args
+    if any(type(x) is Tensor and x._node is not None for x in args):
+        raise TypeError(
+            f"{name}: makes a constant, so the gradient of a Tensor in a graph would be lost: use broadcast_to and "
+            "arithmetic, or detach()"
+        )
+    return [python_scalar(x) for x in args]
 
 
 def _new(name: str, dtype: Any, device: Any, *args: Any, **options: Any) -> Tensor:
     _, xp, default_device = backend.current()
-    args = _constants(name, args)
+    numbers = _constants(name, args)
     place = default_device if device is None else device
     try:
-        return Tensor._make(getattr(xp, name)(*args, dtype=as_dtype(xp, dtype), device=place, **options))
+        return Tensor._make(getattr(xp, name)(*numbers, dtype=as_dtype(xp, dtype), device=place, **options))
     except COMPLAINTS as error:
         raise explained(name, error, *args, dtype=dtype, device=device, **options) from error
 
@@ -83,9 +80,9 @@ def _new(name: str, dtype: Any, device: Any, *args: Any, **options: Any) -> Tens
 def _like(name: str, dtype: Any, device: Any, x: Any, *args: Any) -> Tensor:
     raw = x._data if type(x) is Tensor else backend.asarray(x)
     xp = backend.namespace_of(raw)
-    args = _constants(name, args)
+    numbers = _constants(name, args)
     try:
-        return Tensor._make(getattr(xp, name)(raw, *args, dtype=as_dtype(xp, dtype), device=device))
+        return Tensor._make(getattr(xp, name)(raw, *numbers, dtype=as_dtype(xp, dtype), device=device))
     except COMPLAINTS as error:
         raise explained(name, error, x, *args, dtype=dtype, device=device) from error
 

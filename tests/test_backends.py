@@ -333,11 +333,29 @@ def test_scatter_add_keeps_nan_where_it_is() -> None:
 # ------------------------------------------------------------------------------------------------ NumPy's own
 
 
-def test_masked_arrays_reduce_as_in_numpy() -> None:
+def test_the_mean_of_float16_is_taken_in_float32() -> None:
+    assert backend.NUMPY.mean(numpy.full(1000, 100, dtype="float16")) == 100  # the sum would be inf
+
+
+def test_masked_arrays_act_as_in_numpy() -> None:
     x = numpy.ma.array([[1.0, 2.0], [8.0, 4.0]], mask=[[False, False], [True, False]])
     assert mg.sum(x).item() == 7
     assert mg.max(x).item() == 4
     assert mg.min(-x, axis=0).tolist() == [-1, -4]
+    assert mg.mean(x).item() == 7 / 3
+    assert mg.clip(x, 1.5, 3).data.tolist() == [[1.5, 2], [None, 3]]
+    assert mg.take(x, numpy.asarray([1]), axis=0).data.tolist() == [[None, 4]]
+
+
+def test_a_rule_may_give_a_scalar_of_numpy() -> None:
+    @mg.primitive
+    def double(xp: Any, x: Any, /) -> Any:
+        return xp.multiply(x, 2.0)
+
+    double.vjp(x=lambda g: numpy.float64(2.0))
+    with use_backend("numpy"):
+        assert mg.grad(double)(3.0).item() == 2
+        assert mg.grad(mg.grad(double))(3.0).item() == 0
 
 
 def test_errors_name_numpys_functions() -> None:

@@ -330,6 +330,15 @@ def test_a_text_that_is_too_long_keeps_the_token_that_ends_it(bert: Any) -> None
     assert len(ended.tokenizer.encode("x " * 200).ids) == 402, "the tokenizer is as it was"
 
 
+def test_a_model_of_another_kind_is_told_so(llama: Any, bert: Any) -> None:
+    with pytest.raises(TypeError, match=r"^embed: expected a BERT, got a LLaMA$"):
+        use.embed(*llama, ["the cat"])
+    with pytest.raises(TypeError, match=r"^write: expected a CausalModel, got a BERT$"):
+        use.write(*bert, "the", 3)
+    with pytest.raises(TypeError, match=r"^transcribe: expected a Whisper, got a BERT$"):
+        next(use.transcribe(*bert, mg.zeros(100)))
+
+
 def test_texts_without_a_token_are_zeros(bert: Any) -> None:
     model, published = bert
     tokenizer = folders.make_tokenizer()

@@ -63,6 +63,7 @@ def one_for_zero(xp: Any, x: Array) -> Array:
     """x with 1 in place of 0, where every other number is 1 or more: to divide by, or to take the logarithm of.
 
     Such is a count, and a sum of exponentials after the `shift`: the largest adds e⁰ = 1, and 0 is the sum of nothing.
+    (Recorded, `maximum` halves the gradient at 1. That of such a sum is 0 there: one e⁰, and nothing else.)
     """
     return xp.maximum(x, 1.0)
 
