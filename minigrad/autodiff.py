@@ -525,7 +525,9 @@ class Primitive(Generic[P]):
             inspect.Signature.bind(self.__signature__, *args, **options)
         except TypeError as wrong_call:
             return TypeError(f"{self}: {wrong_call}")
-        if isinstance(error, AttributeError) and hasattr(Tensor, error.name or "") and namespace_of(error.obj) is None:
+        wanted = getattr(error, "name", None) or ""  # of an AttributeError: what only an array has
+        known = any(hasattr(x, wanted) for x in (Tensor, *[getattr(x, "_data", x) for x in args]))
+        if isinstance(error, AttributeError) and known and namespace_of(error.obj) is None:
             for i, x in enumerate(args):
                 scalar = NAMESPACES.get(type(x)) is SCALAR and type(x.item()) is type(error.obj)
                 if x is error.obj or scalar:  # it was taken for an array

@@ -90,20 +90,26 @@ def _reduction(name: str, ufunc: Any) -> Callable[..., Array]:
 
 
 def _mean(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
-    if type(x) is numpy.ndarray and x.dtype.char in "fd" and x.size:  # float16 NumPy sums in float32
+    if type(x) is numpy.ndarray and x.dtype.char in "fd" and x.size and x.shape:  # float16 NumPy sums in float32
         total = NUMPY.sum(x, axis=axis, keepdims=keepdims)
         return total / (x.size // total.size)
     return numpy.mean(x, axis=axis, keepdims=keepdims)
 
 
 def _var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    if type(x) is numpy.ndarray and x.dtype.char in "fd" and x.size:
+    if type(x) is numpy.ndarray and x.dtype.char in "fd" and x.size and x.shape:
         d = x - NUMPY.mean(x, axis=axis, keepdims=True)
         total = NUMPY.sum(d * d, axis=axis, keepdims=keepdims)
-        n = x.size // total.size - correction
+        n = x.size // total.size - float(correction)
         if n > 0:
             return total / n
     return numpy.var(x, axis=axis, correction=correction, keepdims=keepdims)
+
+
+def _std(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+    if type(x) is numpy.ndarray:
+        return numpy.sqrt(NUMPY.var(x, axis=axis, correction=correction, keepdims=keepdims))
+    return numpy.std(x, axis=axis, correction=correction, keepdims=keepdims)
 
 
 def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
@@ -138,9 +144,7 @@ _QUICK: dict[str, Callable[..., Array]] = {
         x.reshape(shape) if copy is None else numpy.reshape(x, shape, copy=copy)
     ),
     "squeeze": lambda x, /, axis: x.squeeze(axis),
-    "std": lambda x, /, *, axis=None, correction=0.0, keepdims=False: numpy.sqrt(
-        NUMPY.var(x, axis=axis, correction=correction, keepdims=keepdims)
-    ),
+    "std": _std,
     "take": lambda x, indices, /, *, axis=None: x.take(indices, axis),
     "unique_values": lambda x, /: numpy.unique(x, equal_nan=False),  # in order, which its unique_values are not
     "var": _var,

@@ -375,6 +375,8 @@ def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
     >>> Q.shape, R.shape
     ((3, 2), (2, 2))
     """
+    if mode not in ("reduced", "complete"):
+        raise ValueError(f"qr: expected mode 'reduced' or 'complete', got {mode!r}")
     x = mg.asarray(x)
     _refuse_free_columns("qr", x, mode == "complete" and x.shape[-2] > x.shape[-1], 'mode="reduced"')
     return QRResult(*_qr(x, mode=mode))

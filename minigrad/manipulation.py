@@ -310,4 +310,4 @@ def broadcast_arrays(*arrays: Array) -> tuple[Tensor, ...]:
     """
     tensors = [mg.asarray(x) for x in arrays]
     shape = broadcast_shapes(*(x.shape for x in tensors))
-    return tuple(x if x.shape == shape else broadcast_to(x, shape) for x in tensors)
+    return tuple(broadcast_to(x, shape) for x in tensors)

@@ -290,6 +290,12 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: F.embedding(integers(), 2.0), TypeError,
         "^embedding: expected a Tensor or an array for weight, got float",
     ),
+    "a number for an array, where NumPy's arrays have a method": (
+        lambda: mg.take(2.0, integers(), axis=0), TypeError, "^take: ",
+    ),
+    "an unknown mode": (
+        lambda: mg.linalg.qr(leaf(2, 2), mode="r"), ValueError, "^qr: expected mode 'reduced' or 'complete', got 'r'$",
+    ),
     "an option that requires a gradient": (
         lambda: F.layer_norm(leaf(2), eps=leaf()), TypeError,
         r"^layer_norm: option eps has no gradient; detach\(\) the Tensor that requires one$",

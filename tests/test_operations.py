@@ -293,6 +293,18 @@ def test_statistics(name: str, case: Any, seed: int) -> None:
     check(lambda x: f(x, **options), lambda x: reference(x, **options), numbers(seed, shape, -2, 2))
 
 
+def test_a_correction_does_not_change_the_dtype() -> None:
+    for correction in (1.0, numpy.float64(1.0), *([mg.asarray(1.0)] if BACKEND == "numpy" else [])):
+        assert mg.var(mg.ones(3, dtype="float32"), correction=correction).dtype == mg.float32
+
+
+def test_arrays_that_were_broadcast_are_no_way_to_change_the_original() -> None:
+    x = tensor([1.0, 2.0], requires_grad=True)
+    (y,) = mg.broadcast_arrays(x)
+    assert y is not x
+    assert not y.is_leaf
+
+
 @pytest.mark.parametrize("name", ["var", "std"])
 @pytest.mark.parametrize("correction", [0, 1, 0.5])
 def test_correction(name: str, correction: float) -> None:

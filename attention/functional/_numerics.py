@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import minigrad as mg
@@ -47,25 +46,17 @@ def maximum(xp: Any, x: Array, so_far: Array | None = None, axis: int = -1) -> A
 
 
 def finite(xp: Any, m: Array) -> Array:
-    """A maximum that can be subtracted from what it is the maximum of: where all is −inf, the lowest finite number.
+    """A maximum that can be subtracted from what it is the maximum of: an infinite one would give inf − inf.
 
-    So −inf stays −inf, and its exponential is 0. Where there is +inf, inf − inf gives NaN, as it should.
+    Where all is −inf, nothing needs a shift, so it is 0: each e⁻ⁱⁿᶠ is then 0. Where there is +inf, the result is NaN
+    in any case, and the shift says so.
     """
-    return xp.maximum(m, _lowest(m.dtype))
-
-
-@lru_cache(maxsize=None, typed=True)
-def _lowest(dtype: Any) -> float:
-    return mg.finfo(dtype).min
+    return xp.where(m == -math.inf, 0.0, xp.where(m == math.inf, math.nan, m))
 
 
 def one_for_zero(xp: Any, x: Array) -> Array:
-    """x with 1 in place of 0, where every other number is 1 or more: to divide by, or to take the logarithm of.
-
-    Such is a count, and a sum of exponentials after the `shift`: the largest adds e⁰ = 1, and 0 is the sum of nothing.
-    (Recorded, `maximum` halves the gradient at 1. That of such a sum is 0 there: one e⁰, and nothing else.)
-    """
-    return xp.maximum(x, 1.0)
+    """x with 1 in place of 0: a sum of exponentials of nothing, made safe to divide by and to take the logarithm of."""
+    return xp.where(x == 0, 1.0, x)
 
 
 def rows(xp: Any, x: Array) -> Array:

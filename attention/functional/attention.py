@@ -312,7 +312,7 @@ def _forward(
     scale: float,
     dropout_p: float,
 ) -> tuple[Array, Array, Array]:
-    """O, m and l of the queries ``rows``, from the ``blocks`` of keys; without a key 0, the lowest number and 1."""
+    """O, m and l of the queries ``rows``, from the ``blocks`` of keys; 0, 0 and 1 where one may attend to nothing."""
     Q = scale * widen(xp, Q)
     O = l = m = highest = None
     for keys in blocks:

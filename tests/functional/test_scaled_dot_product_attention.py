@@ -329,6 +329,18 @@ def test_gradients_of_scores_that_share_a_large_number(dtype: str, masked: float
         assert numpy.abs(value(x.grad)).max() < 2
 
 
+def test_second_derivatives_where_the_only_key_has_the_lowest_score() -> None:
+    """One key: the output is its value, whatever the query is, so that nothing depends on the query."""
+    query, key, value_ = map(tensor, numbers((2, 3), (2, 3), (2, 1)))
+    mask = tensor([[float(mg.finfo(query.dtype).min), 0.0]])  # and causal: the first query sees the first key alone
+
+    def of_value(query: Any, value_: Any) -> Any:
+        return mg.sum(attention(query, key, value_, attn_mask=mask, is_causal=True) * tensor([[1.0], [0.0]]))
+
+    mixed = mg.grad(lambda query: mg.sum(mg.grad(lambda v: of_value(query, v))(value_) * tensor([[1.0], [2.0]])))(query)
+    assert_allclose(value(mixed), numpy.zeros((2, 3)), atol=1e-15)
+
+
 def test_the_order_of_keys_does_not_matter() -> None:
     q, k, v = numbers((3, 4), (5, 4), (5, 2))
     order = [4, 2, 0, 1, 3]
