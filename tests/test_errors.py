@@ -291,7 +291,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "^embedding: expected a Tensor or an array for weight, got float",
     ),
     "a number for an array, where NumPy's arrays have a method": (
-        lambda: mg.take(2.0, integers(), axis=0), TypeError, "^take: ",
+        lambda: mg.take(2.0, numpy.asarray([1]), axis=0), TypeError,
+        "^take: expected a Tensor or an array for x, got float",
     ),
     "an unknown mode": (
         lambda: mg.linalg.qr(leaf(2, 2), mode="r"), ValueError, "^qr: expected mode 'reduced' or 'complete', got 'r'$",
