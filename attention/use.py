@@ -106,7 +106,7 @@ def write(
     It ends before a token that ends texts, or a text in ``stop``. ``choice`` are ``temperature``, ``top_k`` and
     ``top_p`` of `CausalModel.stream`. With ``add_special_tokens`` the tokens that begin a text are put before the
     prompt, as its tokenizer says; a chat template has done that. Raises ValueError for a prompt without a token, a
-    negative length, and a ``stop`` that is no list of texts.
+    negative length, and a ``stop`` that is no list of texts; TypeError for a model that continues no text.
 
     >>> from pathlib import Path
     >>> from tokenizers import Tokenizer, models
@@ -222,7 +222,7 @@ def embed(model: BERT, published: Published, texts: Sequence[str]) -> Tensor:
     """The embeddings of ``texts``, (n, d_model), each of length 1; the product of two is the cosine of their angle.
 
     A text that is longer than the model's context is cut, before the token that ends it. Raises ValueError for no
-    text, and for one that is not in a list.
+    text, and for one that is not in a list; TypeError for another model.
 
     >>> from pathlib import Path
     >>> from tokenizers import Tokenizer, models
@@ -276,8 +276,8 @@ def transcribe(model: Whisper, published: Published, samples: Any) -> Iterator[H
     """What is said in ``samples``, of shape (n,), 16 000 in a second: for every 30 seconds of it.
 
     Each stretch is read for itself, the likeliest token each time; a word on the border of two may be lost. English
-    for a model that knows other languages too. Raises ValueError for samples of another shape, and WeightsError, one
-    line, where the checkpoint does not say how its model begins and ends a text.
+    for a model that knows other languages too. Raises ValueError for samples of another shape, TypeError for another
+    model, and WeightsError, one line, where the checkpoint does not say how its model begins and ends a text.
 
     >>> from pathlib import Path
     >>> from tokenizers import Tokenizer, models

@@ -90,7 +90,8 @@ def _reduction(name: str, ufunc: Any) -> Callable[..., Array]:
 
 
 def _mean(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
-    if type(x) is numpy.ndarray and x.dtype.char in "fd" and x.size and x.shape:  # float16 NumPy sums in float32
+    # The rest is NumPy's: float16 is summed in float32, of nothing there is a warning, without axes axis=0 is an error.
+    if type(x) is numpy.ndarray and x.dtype.char in "fd" and x.size and x.shape:
         total = NUMPY.sum(x, axis=axis, keepdims=keepdims)
         return total / (x.size // total.size)
     return numpy.mean(x, axis=axis, keepdims=keepdims)
