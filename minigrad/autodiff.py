@@ -416,7 +416,7 @@ class Primitive(Generic[P]):
     ) -> tuple[Tensor, ...]:
         """The Tensors of an operation with several outputs: each is an item of one node."""
         memory = args[0]._share_memory() if self.view and type(args[0]) is Tensor else None
-        tensors = tuple(Tensor._make(xp.asarray(out), None, memory, self) for out in outs)
+        tensors = tuple([Tensor._make(xp.asarray(out), None, memory, self) for out in outs])
         if needs_grad and _recording.get():
             plan = self._plans.get(needs_grad) or self._plan(needs_grad)
             if plan.rules:

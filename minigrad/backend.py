@@ -51,7 +51,7 @@ class BackendError(RuntimeError):
 # The rest is NumPy's own, which spares a wrapper at each call; and array-api-compat is loaded when one is first used,
 # which keeps ``import minigrad`` as cheap as ``import numpy``.
 _DEPARTS = {
-    "numpy": ("argsort", "count_nonzero", "finfo", "iinfo", "nonzero", "sort", "take_along_axis"),
+    "numpy": ("count_nonzero", "finfo", "iinfo", "nonzero", "take_along_axis"),
     "numpy.fft": ("fftfreq", "rfftfreq"),
     "numpy.linalg": ("eig", "eigvals"),
 }
@@ -129,6 +129,10 @@ _QUICK: dict[str, Callable[..., Array]] = {
         "all": numpy.logical_and, "any": numpy.logical_or, "max": numpy.maximum, "min": numpy.minimum,
         "prod": numpy.multiply, "sum": numpy.add,
     }.items()},
+    "argsort": lambda x, /, *, axis=-1, descending=False, stable=True: (
+        x.argsort(axis, stable=stable) if not descending else
+        importlib.import_module("array_api_compat.numpy").argsort(x, axis=axis, descending=True, stable=stable)
+    ),
     "argmax": lambda x, /, *, axis=None, keepdims=False: x.argmax(axis, keepdims=keepdims),
     "argmin": lambda x, /, *, axis=None, keepdims=False: x.argmin(axis, keepdims=keepdims),
     "astype": lambda x, dtype, /, *, copy=True, device="cpu": (
@@ -143,6 +147,9 @@ _QUICK: dict[str, Callable[..., Array]] = {
     "permute_dims": lambda x, /, axes: x.transpose(axes),
     "reshape": lambda x, /, shape, *, copy=None: (
         x.reshape(shape) if copy is None else numpy.reshape(x, shape, copy=copy)
+    ),
+    "sort": lambda x, /, *, axis=-1, descending=False, stable=True: (
+        numpy.flip(numpy.sort(x, axis, stable=stable), axis) if descending else numpy.sort(x, axis, stable=stable)
     ),
     "squeeze": lambda x, /, axis: x.squeeze(axis),
     "std": _std,

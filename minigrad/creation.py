@@ -57,22 +57,25 @@ def _item(x: Any) -> Any:
     return x
 
 
-def _constants(name: str, args: tuple[Any, ...]) -> list[Any]:
-    """Arguments as the libraries take them; TypeError for a Tensor whose gradient would be lost."""
-    if any(type(x) is Tensor and x._node is not None for x in args):
+_NUMBERS_AND_SHAPES = frozenset((int, float, bool, complex, tuple, type(None)))
+
+
+def _constant(name: str, x: Any) -> Any:
+    """An argument as the libraries take it; TypeError for a Tensor whose gradient would be lost."""
+    if type(x) is Tensor and x._node is not None:
         raise TypeError(
             f"{name}: makes a constant, so the gradient of a Tensor in a graph would be lost: use broadcast_to and "
             "arithmetic, or detach()"
         )
-    return [python_scalar(x) for x in args]
+    return python_scalar(x)
 
 
 def _new(name: str, dtype: Any, device: Any, *args: Any, **options: Any) -> Tensor:
     _, xp, default_device = backend.current()
-    numbers = _constants(name, args)
+    constants = [x if type(x) in _NUMBERS_AND_SHAPES else _constant(name, x) for x in args]
     place = default_device if device is None else device
     try:
-        return Tensor._make(getattr(xp, name)(*numbers, dtype=as_dtype(xp, dtype), device=place, **options))
+        return Tensor._make(getattr(xp, name)(*constants, dtype=as_dtype(xp, dtype), device=place, **options))
     except COMPLAINTS as error:
         raise explained(name, error, *args, dtype=dtype, device=device, **options) from error
 
@@ -80,9 +83,9 @@ def _new(name: str, dtype: Any, device: Any, *args: Any, **options: Any) -> Tens
 def _like(name: str, dtype: Any, device: Any, x: Any, *args: Any) -> Tensor:
     raw = x._data if type(x) is Tensor else backend.asarray(x)
     xp = backend.namespace_of(raw)
-    numbers = _constants(name, args)
+    constants = [x if type(x) in _NUMBERS_AND_SHAPES else _constant(name, x) for x in args]
     try:
-        return Tensor._make(getattr(xp, name)(raw, *numbers, dtype=as_dtype(xp, dtype), device=device))
+        return Tensor._make(getattr(xp, name)(raw, *constants, dtype=as_dtype(xp, dtype), device=device))
     except COMPLAINTS as error:
         raise explained(name, error, x, *args, dtype=dtype, device=device) from error
 

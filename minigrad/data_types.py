@@ -6,7 +6,8 @@ https://data-apis.org/array-api/latest/API_specification/data_type_functions.htm
 
 from __future__ import annotations
 
-from numbers import Number
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from . import backend
@@ -34,20 +35,20 @@ astype.vjp(x=lambda g: g)  # the engine casts a gradient to the dtype of its arg
 astype.example((2, 3), "complex128")
 
 
-def _raw_dtype(x: Any) -> Any:
-    """What `result_type` and its like understand: a raw array, a dtype object or a scalar."""
+def _raw(x: Any) -> Any:
+    """The array behind a Tensor; anything else, a dtype or a scalar, as it is."""
     return x._data if type(x) is Tensor else x
 
 
 def _dtype(x: Any) -> Any:
     """The dtype of an array, Tensor or not; a dtype as it is."""
-    raw = _raw_dtype(x)
+    raw = _raw(x)
     return raw if namespace_of(raw) is None else raw.dtype
 
 
-def _namespace(*args: Any) -> Any:
-    found = [namespace_of(_raw_dtype(x)) for x in args]
-    return next((xp for xp in found if xp is not None), None) or backend.current().xp
+def _namespace(*raw: Any) -> Any:
+    """The library of the first array among them; without one, that of the backend in use."""
+    return next((xp for xp in map(namespace_of, raw) if xp is not None), None) or backend.current().xp
 
 
 def result_type(*arrays_and_dtypes: Any) -> Any:
@@ -56,10 +57,12 @@ def result_type(*arrays_and_dtypes: Any) -> Any:
     >>> mg.result_type(mg.ones(2, dtype="float32"), mg.float64, 1)
     dtype('float64')
     """
-    xp = _namespace(*arrays_and_dtypes)
-    raw = [python_scalar(_raw_dtype(x)) for x in arrays_and_dtypes]
-    values = [namespace_of(x) is not None or isinstance(x, Number) for x in raw]
-    return xp.result_type(*(x if is_value else as_dtype(xp, x) for x, is_value in zip(raw, values, strict=True)))
+    raw = [python_scalar(_raw(x)) for x in arrays_and_dtypes]
+    xp = _namespace(*raw)
+    is_value = (bool, int, float, complex)
+    return xp.result_type(
+        *[x if isinstance(x, is_value) or namespace_of(x) is not None else as_dtype(xp, x) for x in raw]
+    )
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
@@ -68,16 +71,16 @@ def can_cast(from_: Any, to: Any, /) -> bool:
     >>> mg.can_cast(mg.int32, mg.int64), mg.can_cast(mg.int64, mg.int32)
     (True, False)
     """
-    xp = _namespace(from_)
+    xp = _namespace(_raw(from_))
     return bool(xp.can_cast(as_dtype(xp, _dtype(from_)), as_dtype(xp, to)))
 
 
-def _limits(name: str, x: Any, kind: str) -> tuple[Any, Any]:
-    """A library and what its function ``name`` says about the dtype of x."""
-    xp, dtype = _namespace(x), _dtype(x)
+def _limits(name: str, info: Callable[[Any, Any], Any], x: Any, kind: str) -> Any:
+    """What ``info`` makes of x's library and dtype, an error in one line where that is of another kind."""
+    xp, dtype = _namespace(_raw(x)), _dtype(x)
     try:
         if dtype is not None:  # NumPy's default
-            return xp, getattr(xp, name)(as_dtype(xp, dtype))
+            return info(xp, as_dtype(xp, dtype))
     except (TypeError, ValueError, AttributeError):
         pass
     raise TypeError(f"{name}: expected {kind} dtype or an array of one, got {dtype!r:.60}")
@@ -100,7 +103,13 @@ def finfo(type: Any, /) -> FloatInfo:
     >>> mg.finfo(mg.float32).eps == 2**-23
     True
     """
-    xp, info = _limits("finfo", type, "a floating-point")
+    found: FloatInfo = _limits("finfo", _float_info, type, "a floating-point")
+    return found
+
+
+@lru_cache(maxsize=None, typed=True)  # typed: see `dtype_name`
+def _float_info(xp: Any, dtype: Any) -> FloatInfo:
+    info = xp.finfo(dtype)
     eps, largest, least, smallest = map(float, (info.eps, info.max, info.min, info.smallest_normal))
     return FloatInfo(info.bits, eps, largest, least, smallest, as_dtype(xp, dtype_name(info.dtype)))
 
@@ -120,7 +129,13 @@ def iinfo(type: Any, /) -> IntInfo:
     >>> mg.iinfo(mg.int8).min, mg.iinfo(mg.int8).max
     (-128, 127)
     """
-    xp, info = _limits("iinfo", type, "an integer")
+    found: IntInfo = _limits("iinfo", _int_info, type, "an integer")
+    return found
+
+
+@lru_cache(maxsize=None, typed=True)
+def _int_info(xp: Any, dtype: Any) -> IntInfo:
+    info = xp.iinfo(dtype)
     return IntInfo(info.bits, int(info.max), int(info.min), as_dtype(xp, dtype_name(info.dtype)))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .autodiff import primitive
-from .backend import Array
+from .backend import Array, is_half
 from .statistical import _in_float32
 
 __all__ = [
@@ -32,11 +32,10 @@ def matmul(xp: Any, x1: Array, x2: Array, /) -> Array:
     >>> mg.matmul(mg.asarray([[1, 2], [3, 4]]), mg.asarray([10, 1])).tolist()
     [12, 34]
     """
-    if not (hasattr(x1, "shape") and hasattr(x2, "shape")):
-        raise TypeError("expected two arrays")
-    a, b = _in_float32(xp, x1), _in_float32(xp, x2)
-    product = xp.matmul(a, b)
-    return product if a is x1 and b is x2 else xp.astype(product, xp.result_type(x1, x2))
+    if not (is_half(x1.dtype) or is_half(x2.dtype)):
+        return xp.matmul(x1, x2)
+    product = xp.matmul(_in_float32(xp, x1), _in_float32(xp, x2))
+    return xp.astype(product, xp.result_type(x1, x2))
 
 
 def _matmul_x1(g: Array, xp: Any, x1_shape: tuple[int, ...], x2: Array) -> Array:

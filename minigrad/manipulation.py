@@ -43,7 +43,7 @@ def permute_dims(xp: Any, x: Array, /, axes: Sequence[int]) -> Array:
     >>> mg.permute_dims(mg.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
-    return xp.permute_dims(x, tuple(normal_axis("permute_dims", axis, len(axes)) for axis in axes))
+    return xp.permute_dims(x, tuple([normal_axis("permute_dims", axis, len(axes)) for axis in axes]))
 
 
 def _permute_back(g: Array, xp: Any, axes: Sequence[int]) -> Array:
