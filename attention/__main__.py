@@ -164,6 +164,7 @@ def _train(options: argparse.Namespace) -> None:
     folder: Path = options.checkpoint or Path("runs", kind)
 
     from . import train
+    from .data import read_text
 
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder}: expected a folder for the checkpoint, there is a file")
@@ -184,6 +185,8 @@ def _train(options: argparse.Namespace) -> None:
             # The same command again: it would take the very steps that were taken, so it goes on from there.
             saved = _load(folder)
             if saved.settings != settings:
+                if file is not None:
+                    read_text(file)  # that there is none of that name, say, is the first thing to tell
                 raise ValueError(f"{folder} holds another run: use --resume, --overwrite or another --checkpoint")
 
     if settings.kind != "text":

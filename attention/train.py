@@ -385,7 +385,8 @@ def train(task: Task, folder: Path, resume: Saved | None = None) -> None:
     optimizer: optim.Optimizer = make_optimizer(settings, task.model)
     if resume is not None:
         if _data(resume) != _data(task):
-            raise ValueError(f"cannot resume: {settings.file or 'the data'} is not what this run began with")
+            data = settings.file or "the data"
+            raise ValueError(f"cannot resume: {data} is not what this run began with; --overwrite begins anew")
         task.model, optimizer, first = resume.model, resume.optimizer, resume.step
         mg.random.default.state = resume.random
     parameters = task.model.parameters()

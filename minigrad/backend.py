@@ -116,6 +116,8 @@ def _std(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bo
 def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
     if x.dtype.kind == "f" and {type(min), type(max)} <= {float, int}:
         return x.clip(min, max)  # there NumPy does as the standard says
+    if not x.dtype.isnative:
+        x = x.astype(x.dtype.newbyteorder("="))
     # array-api-compat's writes into limits that are arrays.
     limits = [limit.copy() if isinstance(limit, numpy.ndarray) else limit for limit in (min, max)]
     return importlib.import_module("array_api_compat.numpy").clip(x, *limits)

@@ -100,6 +100,8 @@ def irfft(xp: Any, x: Array, /, *, n: int | None = None, axis: int = -1, norm: s
     >>> mg.fft.irfft(mg.asarray([4.0, 0.0, 0.0])).tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
+    if n is not None and x.shape[axis] == 0:
+        x = _resize(xp, x, 1, axis)  # NumPy would give n numbers that stood somewhere in memory
     return xp.fft.irfft(x, n=n, axis=axis, norm=norm)
 
 

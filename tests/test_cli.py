@@ -224,7 +224,9 @@ def test_another_run_is_replaced_only_if_told_so(pairs: str, fails: Callable[...
     before = files("runs/pairs")
     command = ["train", "--pairs", "pairs.tsv", *TINY, "--seed", "1"]
     assert fails(*command) == "runs/pairs holds another run: use --resume, --overwrite or another --checkpoint"
-    assert fails("train", "--text", "text.txt", "--checkpoint", "runs/pairs").startswith("runs/pairs holds another run")
+    other = ("train", "--checkpoint", "runs/pairs", "--text")
+    assert fails(*other).startswith("runs/pairs holds another run")
+    assert fails(*other, "typo.txt") == f"{os.path.abspath('typo.txt')}: No such file or directory"
     assert files("runs/pairs") == before
     assert main([*command, "--overwrite"]) == 0
     assert train.load(Path("runs/pairs")).settings.seed == 1
@@ -242,7 +244,8 @@ def test_data_that_changed_or_went_away_cannot_be_resumed(pairs: str, fails: Cal
     with open("pairs.tsv", "a") as file:
         file.write("n\t1\n")
     resume = ("train", "--resume", "--checkpoint", "runs/pairs")
-    assert fails(*resume) == f"cannot resume: {os.path.abspath('pairs.tsv')} is not what this run began with"
+    changed = f"cannot resume: {os.path.abspath('pairs.tsv')} is not what this run began with"
+    assert fails(*resume) == f"{changed}; --overwrite begins anew"
     Path("pairs.tsv").unlink()
     assert fails(*resume) == f"{os.path.abspath('pairs.tsv')}: No such file or directory"
     assert files("runs/pairs") == before

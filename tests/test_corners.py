@@ -101,6 +101,17 @@ def test_a_product_over_no_numbers():
     assert (a.grad.shape, b.grad.shape) == ((2, 3, 0), (0, 4))
 
 
+@pytest.mark.parametrize("name", ["irfft", "hfft"])
+def test_the_real_transform_of_no_numbers_is_of_zeros(name):
+    """As PyTorch has it; NumPy gives what stood in memory."""
+    numpy.full(64, 7.0)  # so that something stands there
+    x = tensor(numpy.zeros((2, 0), dtype="complex128"), requires_grad=True)
+    y = getattr(mg.fft, name)(x, n=4)
+    assert value(y).tolist() == [[0.0] * 4] * 2
+    mg.sum(y).backward()
+    assert x.grad.shape == (2, 0)
+
+
 def test_assignment_of_a_value_with_more_axes():
     v, b = leaf([[1.0, 2.0]]), mg.zeros((2,), dtype="float64")
     b[:] = v
