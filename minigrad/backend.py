@@ -688,6 +688,7 @@ def in_parallel(work: Callable[[int], None], n: int) -> None:
 
     A matrix product inside runs on the thread that asks for it. ``work`` must not call this function again.
     """
+    _keep_freed_memory()
     if n == 1:
         return work(0)
     _start_workers(n - 1)
@@ -716,7 +717,6 @@ def _start_workers(n: int) -> None:
     global _workers
     if _workers < n:
         with _limiting:
-            _keep_freed_memory()
             while _workers < n:
                 threading.Thread(target=_serve, args=(_jobs,), name="minigrad", daemon=True).start()
                 _workers += 1
@@ -758,12 +758,14 @@ def matrix_product(xp: Namespace, a: Array, b: Array) -> Array:
     return out.reshape(shape)
 
 
+@cache
 def _keep_freed_memory() -> None:
     """Ask the C library (glibc) to keep what is freed for the next arrays, up to 1 GiB.
 
     As it comes, it hands large pieces back to the system at once. Then each large array begins with a page fault for
     every 4 KiB, and each unmapping interrupts all threads: in six paired runs on two cores 3 to 34 % of the time of a
-    training step, the more the smaller the model.
+    training step, the more the smaller the model. On one thread, gelu of a few hundred thousand numbers took 2.5 times
+    as long.
     """
     if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
         return
@@ -810,7 +812,10 @@ def on_this_thread(xp: Namespace, numbers: int) -> Any:
     time away from whatever of ours runs next: a training step took up to a third more. For little it wakes none: 2¹³
     numbers in a sum, or 2¹⁸ multiplications in a product.
     """
-    return blas_threads(1) if xp is NUMPY and numbers >= 1 << 13 else nullcontext()
+    if xp is not NUMPY or numbers < 1 << 13:
+        return nullcontext()
+    _keep_freed_memory()
+    return blas_threads(1)
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,23 +28,23 @@ def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: 
     if size is None or n < 2 or numbers <= size // 4:
         with backend.on_this_thread(xp, numbers):
             return f(*arrays)
-    lanes = min(backend.threads(xp), n - 1)
-    found = f(*[x[:1, ...] for x in arrays])  # one row by itself: it says what the results look like
-    stacked = len(found) - sums
-    whole = [xp.empty((n, *x.shape[1:]), dtype=x.dtype, device=device_of(x)) for x in found[:stacked]]
-    totals = [list(found[stacked:])] + [[xp.zeros_like(x) for x in found[stacked:]] for _ in range(lanes - 1)]
-    for all_rows, x in zip(whole, found, strict=False):
-        all_rows[:1, ...] = x
-    parts = blocks(n - 1, -(-(n - 1) // (lanes * -(-numbers // (lanes * size)))))  # as many for each lane
+    lanes = min(backend.threads(xp), n)
+    parts = blocks(n, -(-n // (lanes * -(-numbers // (lanes * size)))))  # as many for each lane
+    lanes = min(lanes, len(parts))
+    whole: list[Array] = []
+    totals: list[list[Array]] = [[] for _ in range(lanes)]
+    making = threading.Lock()
 
     def work(lane: int) -> None:
         for part in parts[lane::lanes]:
-            rows = slice(1 + part.start, 1 + part.stop)
-            results = f(*[x[rows, ...] for x in arrays])
-            for all_rows, x in zip(whole, results, strict=False):
-                all_rows[rows, ...] = x
-            for i, x in enumerate(results[stacked:]):
-                totals[lane][i] += x
+            results = f(*[x[part, ...] for x in arrays])
+            stacked, summed = results[: len(results) - sums], results[len(results) - sums :]
+            with making:
+                if not whole:  # the first results say what all look like
+                    whole.extend([xp.empty((n, *x.shape[1:]), dtype=x.dtype, device=device_of(x)) for x in stacked])
+            for all_rows, x in zip(whole, stacked, strict=True):
+                all_rows[part, ...] = x
+            totals[lane] = [x + y for x, y in zip(totals[lane], summed, strict=False)] or list(summed)
 
     backend.in_parallel(work, lanes)
     return *whole, *[total(list(lane_sums)) for lane_sums in zip(*totals, strict=True)]
