@@ -19,7 +19,6 @@ import minigrad as mg
 from . import backend
 from .autodiff import primitive
 from .backend import Array, as_dtype
-from .manipulation import normal_axis
 from .tensor import Tensor
 
 __all__ = [
@@ -204,31 +203,30 @@ def irfftn(x: Array, /, *, s: Lengths = None, axes: Lengths = None, norm: str = 
     return irfft(x, n=n, axis=axis, norm=norm)
 
 
-def fftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
+@primitive
+def fftshift(xp: Any, x: Array, /, *, axes: int | Sequence[int] | None = None) -> Array:
     """The zero frequency moved to the middle.
 
     >>> mg.fft.fftshift(mg.fft.fftfreq(4)).tolist()
     [-0.5, -0.25, 0.0, 0.25]
     """
-    chosen = _chosen_axes(x, axes)
-    return mg.roll(x, tuple(x.shape[i] // 2 for i in chosen), axis=chosen)
+    return xp.fft.fftshift(x, axes=axes)
 
 
-def ifftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
+@primitive
+def ifftshift(xp: Any, x: Array, /, *, axes: int | Sequence[int] | None = None) -> Array:
     """The inverse of `fftshift`.
 
     >>> mg.fft.ifftshift(mg.fft.fftshift(mg.arange(5))).tolist()
     [0, 1, 2, 3, 4]
     """
-    chosen = _chosen_axes(x, axes)
-    return mg.roll(x, tuple(-(x.shape[i] // 2) for i in chosen), axis=chosen)
+    return xp.fft.ifftshift(x, axes=axes)
 
 
-def _chosen_axes(x: Array, axes: int | Sequence[int] | None) -> tuple[int, ...]:
-    if axes is None:
-        return tuple(range(len(x.shape)))
-    chosen = (axes,) if isinstance(axes, int) else axes
-    return tuple(normal_axis("fft", axis, len(x.shape)) for axis in chosen)
+fftshift.vjp(x=lambda g, xp, axes: xp.fft.ifftshift(g, axes=axes))
+fftshift.example((2, 5))
+ifftshift.vjp(x=lambda g, xp, axes: xp.fft.fftshift(g, axes=axes))
+ifftshift.example((2, 5), axes=1)
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
