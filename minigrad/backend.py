@@ -132,7 +132,7 @@ _QUICK: dict[str, Callable[..., Array]] = {
         "prod": numpy.multiply, "sum": numpy.add,
     }.items()},
     "argsort": lambda x, /, *, axis=-1, descending=False, stable=True: (
-        x.argsort(axis, stable=stable) if not descending else
+        x.argsort(axis, "stable" if stable else None) if not descending else
         importlib.import_module("array_api_compat.numpy").argsort(x, axis=axis, descending=True, stable=stable)
     ),
     "argmax": lambda x, /, *, axis=None, keepdims=False: x.argmax(axis, keepdims=keepdims),
@@ -151,7 +151,8 @@ _QUICK: dict[str, Callable[..., Array]] = {
         x.reshape(shape) if copy is None else numpy.reshape(x, shape, copy=copy)
     ),
     "sort": lambda x, /, *, axis=-1, descending=False, stable=True: (
-        numpy.flip(numpy.sort(x, axis, stable=stable), axis) if descending else numpy.sort(x, axis, stable=stable)
+        numpy.sort(x, axis, "stable" if stable else None) if not descending else
+        numpy.flip(numpy.sort(x, axis, "stable" if stable else None), axis)
     ),
     "squeeze": lambda x, /, axis: x.squeeze(axis),
     "std": _std,

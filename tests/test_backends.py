@@ -345,6 +345,9 @@ def test_masked_arrays_act_as_in_numpy() -> None:
     assert mg.mean(x).item() == 7 / 3
     assert mg.clip(x, 1.5, 3).data.tolist() == [[1.5, 2], [None, 3]]
     assert mg.take(x, numpy.asarray([1]), axis=0).data.tolist() == [[None, 4]]
+    assert mg.sort(x).data.tolist() == [[1, 2], [4, None]]  # what is masked comes last
+    assert mg.sort(x, descending=True).data.tolist() == [[2, 1], [None, 4]]
+    assert mg.argsort(x).tolist() == [[0, 1], [1, 0]]
 
 
 def test_a_rule_may_give_a_scalar_of_numpy() -> None:
