@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from . import backend
 from .autodiff import primitive
-from .backend import Array, as_dtype, dtype_name, namespace_of, python_scalar
+from .backend import NUMBERS, Array, as_dtype, dtype_name, namespace_of, python_scalar
 from .tensor import Tensor
 
 __all__ = [
@@ -59,10 +59,11 @@ def result_type(*arrays_and_dtypes: Any) -> Any:
     """
     raw = [python_scalar(_raw(x)) for x in arrays_and_dtypes]
     xp = _namespace(*raw)
-    is_value = (bool, int, float, complex)
-    return xp.result_type(
-        *[x if isinstance(x, is_value) or namespace_of(x) is not None else as_dtype(xp, x) for x in raw]
-    )
+    numbers = (bool, int, float, complex)  # and what is of no other type of Python's: a longdouble
+    return xp.result_type(*[
+        x if isinstance(x, numbers) or type(x) in NUMBERS or namespace_of(x) is not None else as_dtype(xp, x)
+        for x in raw
+    ])  # fmt: skip
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:

@@ -342,6 +342,12 @@ def test_numpy_scalars_are_constants() -> None:
         assert mg.multiply(x, scalar).dtype == mg.result_type(x, scalar) == mg.result_type(x.dtype, scalar) == x.dtype
 
 
+def test_the_result_type_with_a_scalar_that_is_none_of_pythons() -> None:
+    x = numpy.ones(2, dtype="float32")
+    assert mg.result_type(x, numpy.longdouble(2)) == numpy.result_type(x, numpy.longdouble(2))
+    assert mg.result_type(x, numpy.clongdouble(2)) == numpy.result_type(x, numpy.clongdouble(2))
+
+
 @pytest.mark.parametrize("kind", [numpy.float64, numpy.float32, numpy.complex64, numpy.int32, numpy.bool])
 def test_numpy_scalars_make_arrays_as_python_scalars_do(kind: Any) -> None:
     one, two = kind(1), numpy.int64(2)
