@@ -108,7 +108,9 @@ def _cross_entropy(
         g = g / one_for_zero(xp, xp.sum(counts))
     g = counts * (xp.reshape(g, (-1, 1)) if reduction == "none" else g)
     C = logits.shape[-1]
-    classes = library(xp, target).arange(C, device=device_of(target))
+    lib = library(xp, target)
+    t = xp.astype(target, lib.int64, copy=False)  # some libraries compare no unsigned integers with signed ones
+    classes = lib.arange(C, device=device_of(target))
 
     def backward(t: Array, e: Array, l: Array, g: Array) -> tuple[Array, ...]:
         p = e * (1 / l)
@@ -120,7 +122,7 @@ def _cross_entropy(
         p *= g
         return (p,)
 
-    (dx,) = by_rows(xp, backward, xp.reshape(target, (-1, 1)), e, l, g)
+    (dx,) = by_rows(xp, backward, xp.reshape(t, (-1, 1)), e, l, g)
     return xp.reshape(dx, logits.shape)
 
 

@@ -166,6 +166,17 @@ def test_a_target_out_of_range_is_no_other_class(target: int) -> None:
         assert numpy.isnan(value(F.cross_entropy(x, tensor([0, target]))))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "uint64"])
+def test_targets_of_any_integer_dtype(dtype: str) -> None:
+    """Also those that some libraries do not compare with int64."""
+    targets = numpy.asarray([2, 0, 1])
+    agree(
+        lambda x: F.cross_entropy(x, tensor(targets.astype(dtype)), ignore_index=1),
+        lambda x: composed.cross_entropy(x, tensor(targets), ignore_index=1),
+        numpy.random.default_rng(0).normal(size=(3, 4)),
+    )
+
+
 @pytest.mark.parametrize(
     ("target", "options", "kind", "message"),
     [
