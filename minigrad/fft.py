@@ -19,6 +19,7 @@ import minigrad as mg
 from . import backend
 from .autodiff import primitive
 from .backend import Array, as_dtype
+from .manipulation import normal_axis
 from .tensor import Tensor
 
 __all__ = [
@@ -99,6 +100,7 @@ def irfft(xp: Any, x: Array, /, *, n: int | None = None, axis: int = -1, norm: s
     >>> mg.fft.irfft(mg.asarray([4.0, 0.0, 0.0])).tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
+    axis = normal_axis("irfft", axis, len(x.shape))
     if n is not None and x.shape[axis] == 0:
         x = _resize(xp, x, 1, axis)  # NumPy would give n numbers that stood somewhere in memory
     return xp.fft.irfft(x, n=n, axis=axis, norm=norm)

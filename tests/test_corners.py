@@ -112,6 +112,12 @@ def test_the_real_transform_of_no_numbers_is_of_zeros(name):
     assert x.grad.shape == (2, 0)
 
 
+@pytest.mark.parametrize("n", [None, 3])
+def test_irfft_names_an_axis_that_is_not_there(n):
+    with pytest.raises(IndexError, match=r"^irfft: axis 5 is out of range for an array of 1 axes \(given x: "):
+        mg.fft.irfft(tensor([1j, 2j]), n=n, axis=5)
+
+
 def test_assignment_of_a_value_with_more_axes():
     v, b = leaf([[1.0, 2.0]]), mg.zeros((2,), dtype="float64")
     b[:] = v
