@@ -386,7 +386,7 @@ def train(task: Task, folder: Path, resume: Saved | None = None) -> None:
     if resume is not None:
         if _data(resume) != _data(task):
             data = settings.file or "the data"
-            raise ValueError(f"cannot resume: {data} is not what this run began with; --overwrite begins anew")
+            raise ValueError(f"cannot resume: {data} is not what this run began with; begin anew with --overwrite")
         task.model, optimizer, first = resume.model, resume.optimizer, resume.step
         mg.random.default.state = resume.random
     parameters = task.model.parameters()

@@ -455,7 +455,7 @@ def as_dtype(xp: Namespace, dtype: Any) -> Any:
     python = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
     name = dtype if isinstance(dtype, str) else python.get(dtype) or dtype_name(dtype)
     if not hasattr(xp, name):
-        raise TypeError(f"backend {name_of(xp)!r} has no dtype {name!r}")
+        raise TypeError(f"backend {name_of(xp)!r} has no dtype {dtype!r:.60}")
     return getattr(xp, name)
 
 

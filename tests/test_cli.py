@@ -245,7 +245,7 @@ def test_data_that_changed_or_went_away_cannot_be_resumed(pairs: str, fails: Cal
         file.write("n\t1\n")
     resume = ("train", "--resume", "--checkpoint", "runs/pairs")
     changed = f"cannot resume: {os.path.abspath('pairs.tsv')} is not what this run began with"
-    assert fails(*resume) == f"{changed}; --overwrite begins anew"
+    assert fails(*resume) == f"{changed}; begin anew with --overwrite"
     Path("pairs.tsv").unlink()
     assert fails(*resume) == f"{os.path.abspath('pairs.tsv')}: No such file or directory"
     assert files("runs/pairs") == before
