@@ -33,18 +33,19 @@ def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: 
     lanes = min(lanes, len(parts))
     whole: list[Array] = []
     totals: list[list[Array]] = [[] for _ in range(lanes)]
-    making = threading.Lock()
+    lock = threading.Lock()
 
     def work(lane: int) -> None:
         for part in parts[lane::lanes]:
             results = f(*[x[part, ...] for x in arrays])
             stacked, summed = results[: len(results) - sums], results[len(results) - sums :]
-            with making:
+            with lock:
                 if not whole:  # the first results say what all look like
                     whole.extend([xp.empty((n, *x.shape[1:]), dtype=x.dtype, device=device_of(x)) for x in stacked])
             for all_rows, x in zip(whole, stacked, strict=True):
                 all_rows[part, ...] = x
-            totals[lane] = [x + y for x, y in zip(totals[lane], summed, strict=False)] or list(summed)
+            before = totals[lane]
+            totals[lane] = [x + y for x, y in zip(before, summed, strict=True)] if before else list(summed)
 
     backend.in_parallel(work, lanes)
     return *whole, *[total(list(lane_sums)) for lane_sums in zip(*totals, strict=True)]
@@ -144,7 +145,7 @@ def add(xp: Any, total: Array, part: Part, x: Array) -> None:
 
 
 def total(sums: list[Array]) -> Array:
-    """The sum of the arrays that `Tiles.zeros` made."""
+    """The sum of what the lanes added up, each in its own array or all in one (`Tiles.zeros`)."""
     first, *others = sums
     for x in others:
         if x is not first:

@@ -39,7 +39,7 @@ def cross_entropy(
 
         dx = g (p − q),   where g is divided by the number of rows that count for the mean.
 
-    Kept for it are e^z, as much memory as the logits take, and l: to compute e^z again took a third more time.
+    Kept for it are e^z, as large as the logits are, and l: to compute e^z again took a third more time.
 
     A row whose target is ``ignore_index`` does not count: its loss and its gradient are 0, whatever stands in it, NaN
     included. If all rows are ignored, the mean is 0 and so are the gradients (PyTorch: NaN). A target outside of
@@ -94,7 +94,7 @@ def _without_ignored(xp: Any, x: Array, t: Array, ignore_index: int) -> tuple[Ar
 def _cross_entropy(
     g: Array,
     xp: Any,
-    logits: Array,
+    logits_shape: tuple[int, ...],
     target: Array,
     e: Array,
     l: Array,
@@ -107,23 +107,23 @@ def _cross_entropy(
     if reduction == "mean":
         g = g / one_for_zero(xp, xp.sum(counts))
     g = counts * (xp.reshape(g, (-1, 1)) if reduction == "none" else g)
-    C = logits.shape[-1]
+    C = logits_shape[-1]
     lib = library(xp, target)
     t = xp.astype(target, lib.int64, copy=False)  # some libraries compare no unsigned integers with signed ones
     classes = lib.arange(C, device=device_of(target))
 
     def backward(t: Array, e: Array, l: Array, g: Array) -> tuple[Array, ...]:
-        p = e * (1 / l)
-        q = xp.astype(t == classes, p.dtype)
+        dx = e * (1 / l)  # p
+        q = xp.astype(t == classes, dx.dtype)
         if label_smoothing:
             q *= 1 - label_smoothing
             q += label_smoothing / C
-        p -= q
-        p *= g
-        return (p,)
+        dx -= q
+        dx *= g
+        return (dx,)
 
     (dx,) = by_rows(xp, backward, xp.reshape(t, (-1, 1)), e, l, g)
-    return xp.reshape(dx, logits.shape)
+    return xp.reshape(dx, logits_shape)
 
 
 cross_entropy.vjp(logits=_cross_entropy)
