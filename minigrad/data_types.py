@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from . import backend
 from .autodiff import primitive
@@ -76,8 +76,11 @@ def can_cast(from_: Any, to: Any, /) -> bool:
     return bool(xp.can_cast(as_dtype(xp, _dtype(from_)), as_dtype(xp, to)))
 
 
-def _limits(name: str, info: Callable[[Any, Any], Any], x: Any, kind: str) -> Any:
-    """What ``info`` makes of x's library and dtype, an error in one line where that is of another kind."""
+Info = TypeVar("Info")
+
+
+def _limits(name: str, info: Callable[[Any, Any], Info], x: Any, kind: str) -> Info:
+    """What ``info`` says of x's dtype in x's library; TypeError for a dtype that is not of this kind."""
     xp, dtype = _namespace(_raw(x)), _dtype(x)
     try:
         if dtype is not None:  # NumPy's default
@@ -104,8 +107,7 @@ def finfo(type: Any, /) -> FloatInfo:
     >>> mg.finfo(mg.float32).eps == 2**-23
     True
     """
-    found: FloatInfo = _limits("finfo", _float_info, type, "a floating-point")
-    return found
+    return _limits("finfo", _float_info, type, "a floating-point")
 
 
 @lru_cache(maxsize=None, typed=True)  # typed: see `dtype_name`
@@ -130,8 +132,7 @@ def iinfo(type: Any, /) -> IntInfo:
     >>> mg.iinfo(mg.int8).min, mg.iinfo(mg.int8).max
     (-128, 127)
     """
-    found: IntInfo = _limits("iinfo", _int_info, type, "an integer")
-    return found
+    return _limits("iinfo", _int_info, type, "an integer")
 
 
 @lru_cache(maxsize=None, typed=True)
