@@ -47,7 +47,7 @@ class BackendError(RuntimeError):
 # ------------------------------------------------------------------------------------------------ the namespaces
 
 
-# Where NumPy departs from the standard, array-api-compat's function is taken (for clip and unique_values see `_QUICK`).
+# Where NumPy departs from the standard, array-api-compat's function is taken, or one of `_QUICK`.
 # The rest is NumPy's own, which spares a wrapper at each call; and array-api-compat is loaded when one is first used,
 # which keeps ``import minigrad`` as cheap as ``import numpy``.
 _DEPARTS = {
@@ -116,9 +116,9 @@ def _std(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bo
 def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
     if x.dtype.kind == "f" and {type(min), type(max)} <= {float, int}:
         return x.clip(min, max)  # there NumPy does as the standard says
+    # array-api-compat's fails for the other byte order, and writes into limits that are arrays.
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
-    # array-api-compat's writes into limits that are arrays.
     limits = [limit.copy() if isinstance(limit, numpy.ndarray) else limit for limit in (min, max)]
     return importlib.import_module("array_api_compat.numpy").clip(x, *limits)
 
@@ -131,12 +131,13 @@ _QUICK: dict[str, Callable[..., Array]] = {
         "all": numpy.logical_and, "any": numpy.logical_or, "max": numpy.maximum, "min": numpy.minimum,
         "prod": numpy.multiply, "sum": numpy.add,
     }.items()},
+    "argmax": lambda x, /, *, axis=None, keepdims=False: x.argmax(axis, keepdims=keepdims),
+    "argmin": lambda x, /, *, axis=None, keepdims=False: x.argmin(axis, keepdims=keepdims),
+    # NumPy has no descending order. Flipped positions would not do, as `sort` has it: equal numbers keep their order.
     "argsort": lambda x, /, *, axis=-1, descending=False, stable=True: (
         x.argsort(axis, "stable" if stable else None) if not descending else
         importlib.import_module("array_api_compat.numpy").argsort(x, axis=axis, descending=True, stable=stable)
     ),
-    "argmax": lambda x, /, *, axis=None, keepdims=False: x.argmax(axis, keepdims=keepdims),
-    "argmin": lambda x, /, *, axis=None, keepdims=False: x.argmin(axis, keepdims=keepdims),
     "astype": lambda x, dtype, /, *, copy=True, device="cpu": (
         x.astype(dtype, copy=copy) if device == "cpu" else numpy.astype(x, dtype, copy=copy, device=device)
     ),

@@ -57,7 +57,7 @@ def _item(x: Any) -> Any:
     return x
 
 
-_NUMBERS_AND_SHAPES = frozenset((int, float, bool, complex, tuple, type(None)))
+_PLAIN = frozenset((int, float, bool, complex, tuple, type(None)))  # types that `_constant` would leave as they are
 
 
 def _constant(name: str, x: Any) -> Any:
@@ -72,7 +72,7 @@ def _constant(name: str, x: Any) -> Any:
 
 def _new(name: str, dtype: Any, device: Any, *args: Any, **options: Any) -> Tensor:
     _, xp, default_device = backend.current()
-    constants = [x if type(x) in _NUMBERS_AND_SHAPES else _constant(name, x) for x in args]
+    constants = [arg if type(arg) in _PLAIN else _constant(name, arg) for arg in args]
     place = default_device if device is None else device
     try:
         return Tensor._make(getattr(xp, name)(*constants, dtype=as_dtype(xp, dtype), device=place, **options))
@@ -83,7 +83,7 @@ def _new(name: str, dtype: Any, device: Any, *args: Any, **options: Any) -> Tens
 def _like(name: str, dtype: Any, device: Any, x: Any, *args: Any) -> Tensor:
     raw = x._data if type(x) is Tensor else backend.asarray(x)
     xp = backend.namespace_of(raw)
-    constants = [x if type(x) in _NUMBERS_AND_SHAPES else _constant(name, x) for x in args]
+    constants = [arg if type(arg) in _PLAIN else _constant(name, arg) for arg in args]
     try:
         return Tensor._make(getattr(xp, name)(raw, *constants, dtype=as_dtype(xp, dtype), device=device))
     except COMPLAINTS as error:
