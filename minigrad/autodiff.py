@@ -19,7 +19,7 @@ A rule names what it needs, and the graph keeps only that alive:
     x1_shape       the shape of an array argument, without the array
     xp             the namespace to compute in
     needs          the names of the arguments whose gradient is wanted (for rules that give several at once)
-    lse …          whatever the forward function handed to `keep` besides its output
+    lse …          whatever the forward function handed to `keep` besides its output; all arguments then live on, too
 
 Rules run with the raw namespace (``numpy``, ``cupy`` …) and raw arrays, which is fast and records nothing. With
 ``create_graph=True`` the same rules run with ``xp = minigrad`` on Tensors, so they record themselves, and the result
