@@ -2,9 +2,9 @@
 
 Everything is compared in real numbers. A function of arrays is a map of their *coordinates*: an array of n real numbers
 has n, a complex one 2n, the real parts and then the imaginary parts. Coordinate i of the arguments is moved by a small
-step, and the change of all coordinates of the results is divided by it: a row of the matrix of derivatives. The rules
-give the same matrix by columns: the backward pass from result coordinate j alone, seeded with 1 or, for an imaginary
-part, with 1j. For complex arguments this is PyTorch's convention, ∂/∂Re + i ∂/∂Im.
+step, and the change of all coordinates of the results is divided by it: a column of the Jacobian J, here a row of its
+transpose. The rules give the same matrix the other way: the backward pass from result coordinate j alone, seeded with 1
+or, for an imaginary part, with 1j. For complex arguments this is PyTorch's convention, ∂/∂Re + i ∂/∂Im.
 
 Three ways to move:
 
@@ -218,7 +218,7 @@ def _check(
     def pulled(w: Tensor) -> Tensor:
         return _coordinates(pull(_arrays(w, ys))[0])
 
-    # Both are matrices of derivatives: a row for each way to move the arguments, a column for each view of the results.
+    # Both are the Jacobian's transpose: a row for each way to move the arguments, a column for each view of the result.
     if method == "projection":
         counts = [_coordinates({name: x}).size for name, x in xs.items()]
         analytic, numeric, size = _projections(moved, pulled, x, y, counts, eps)
