@@ -589,3 +589,19 @@ def test_half_precision_as_pytorch_in_float32(name: str, half: str) -> None:
             theirs.copy_(theirs.to(getattr(torch, half)))
         ulp = 2.0**-10 if half == "float16" else 2.0**-7
         assert_allclose(value(mg.astype(ours, "float32")), theirs.detach().numpy(), rtol=ulp, atol=1e-6)
+
+
+@pytest.mark.skipif(backend.current().name != "numpy", reason="threads are NumPy's")
+def test_threads_share_large_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for threads in ("1", "3"):
+        monkeypatch.setenv("MINIGRAD_THREADS", threads)
+        params = [tensor(numpy.linspace(-1, 1, n), requires_grad=True) for n in (1 << 17, 3, 1 << 16, 5)]
+        optimizer = AdamW(params)
+        for _ in range(2):
+            for p in params:
+                p.grad = mg.sin(7 * p.detach())
+            optimizer.step()
+        found.append([value(p) for p in params])
+    for alone, shared in zip(*found, strict=True):
+        assert_array_equal(shared, alone)
