@@ -64,9 +64,10 @@ def plot(rows: list[dict[str, Any]], key: str, label: str, path: Path) -> None:
 
     figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
     lengths = [int(row["work"].removeprefix("T = ")) for row in rows]
+    least = 0.05 if key == "mebibytes" else 0.0  # what the table calls 0.0 MiB has no place on a logarithmic axis
     for name in rows[0][key]:
         points = [(length, row[key][name]) for length, row in zip(lengths, rows, strict=True)]
-        axes.plot(*zip(*[point for point in points if point[1] > 0], strict=True), marker="o", label=name)
+        axes.plot(*zip(*[point for point in points if point[1] > least], strict=True), marker="o", label=name)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(lengths, map(str, lengths))
