@@ -59,7 +59,7 @@ def result_type(*arrays_and_dtypes: Any) -> Any:
     """
     raw = [python_scalar(_raw(x)) for x in arrays_and_dtypes]
     xp = _namespace(*raw)
-    numbers = (bool, int, float, complex)  # and what is of no other type of Python's: a longdouble
+    numbers = (bool, int, float, complex)  # and their subclasses; Python has none for a longdouble, which is in NUMBERS
     return xp.result_type(*[
         x if isinstance(x, numbers) or type(x) in NUMBERS or namespace_of(x) is not None else as_dtype(xp, x)
         for x in raw

@@ -114,7 +114,8 @@ class Optimizer:
         if not todo:
             return
         todo.sort(key=lambda job: -job[0].size)  # so that threads have about the same to do
-        # Threads that do short operations wait for each other's hold of Python's lock more than they compute.
+        # After a short operation a thread often waits for Python's lock: with parameters of up to 2¹⁶ numbers, two
+        # threads took 1.3 times as long as one.
         lanes = backend.threads(namespace_of(todo[0][0]._data)) if todo[0][0].size >= 1 << 17 else 1
 
         def work(lane: int) -> None:

@@ -28,9 +28,9 @@ def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: 
     if size is None or n < 2 or numbers <= size // 4:
         with backend.on_this_thread(xp, numbers):
             return f(*arrays)
-    lanes = min(backend.threads(xp), n)
-    parts = blocks(n, -(-n // (lanes * -(-numbers // (lanes * size)))))  # as many for each lane
-    lanes = min(lanes, len(parts))
+    threads = backend.threads(xp)
+    parts = blocks(n, -(-n // (threads * -(-numbers // (threads * size)))))  # as many for each thread
+    lanes = min(threads, len(parts))
     whole: list[Array] = []
     totals: list[list[Array]] = [[] for _ in range(lanes)]
     lock = threading.Lock()

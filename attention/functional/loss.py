@@ -61,8 +61,7 @@ def cross_entropy(
 
     def forward(x: Array, t: Array) -> tuple[Array, ...]:
         z, t, counts = _without_ignored(xp, x, t, ignore_index)
-        m = shift(xp, z, -1)
-        z = z - m
+        z = z - shift(xp, z, -1)
         loss = -(1 - label_smoothing) * xp.take_along_axis(z, t, axis=-1)
         if label_smoothing:
             loss -= label_smoothing * xp.mean(z, axis=-1, keepdims=True)
