@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from typing import Any
 
+import numpy
+
 import minigrad as mg
-from minigrad.backend import Array, device_of, dtype_name, is_half, namespace_of
+from minigrad import backend
+from minigrad.backend import Array, device_of, dtype_name, exp_in_place, is_half, namespace_of
 
 
 def library(xp: Any, x: Array) -> Any:
@@ -64,6 +68,11 @@ def rows(xp: Any, x: Array) -> Array:
     return x if len(x.shape) == 2 else xp.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
+def one_for_each(xp: Any, x: Array) -> Array:
+    """Room for a number for each row of x (n, d)."""
+    return xp.empty((x.shape[0], 1), dtype=x.dtype, device=device_of(x))
+
+
 def row_sums(xp: Any, x: Array) -> Array:
     """Σ over the last axis, which stays; a product with ones, which takes NumPy a third of `sum`'s time."""
     return xp.matmul(x, _ones(xp, x.shape[-1], x))[..., None]
@@ -87,3 +96,43 @@ def sum_rows(xp: Any, x: Array) -> Array:
 
 def _ones(xp: Any, n: int, like: Array) -> Array:
     return library(xp, like).ones((n,), dtype=like.dtype, device=device_of(like))
+
+
+# ------------------------------------------------------------------------------------------------ compiled loops
+
+
+def loops_for(xp: Any, *arrays: Array | None) -> Any:
+    """The module `_loops` for NumPy's float32 arrays that are row after row in memory; None where it can't serve."""
+    if xp is not backend.NUMPY or not backend.has_compiler():
+        return None
+    for x in arrays:
+        if x is not None and not (type(x) is numpy.ndarray and x.dtype == numpy.float32 and x.flags.c_contiguous):
+            return None
+    return importlib.import_module("._loops", __package__)
+
+
+def exp_minus(xp: Any, x: Array, m: Array) -> Array:
+    """exp(x − m) with a number m for each row of x, in the memory of x where it can be."""
+    if loops := loops_for(xp, x):
+        loops.exp_minus(rows(xp, x), xp.reshape(m, (-1,)))
+        return x
+    x -= m
+    return exp_in_place(xp, x)
+
+
+def exp_and_sum(xp: Any, x: Array, m: Array, room: Array | None = None) -> tuple[Array, Array]:
+    """exp(x − m) with a number m for each row of x, and the sum of each row; compiled loops have ``room`` for it."""
+    if room is not None:
+        return room, loops_for(xp, x, m, room).exp_and_sum(x, m, room)
+    e = exp_in_place(xp, x - m)
+    return e, row_sums(xp, e)
+
+
+def times_difference(xp: Any, P: Array, dP: Array, D: Array) -> Array:
+    """P ∘ (dP − D) with a number D for each row, in the memory of dP where it can be."""
+    if loops := loops_for(xp, P, dP):
+        loops.times_difference(rows(xp, P), rows(xp, dP), xp.reshape(D, (-1,)))
+        return dP
+    dP -= D
+    dP *= P
+    return dP

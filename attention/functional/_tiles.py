@@ -11,23 +11,27 @@ import minigrad as mg
 from minigrad import backend
 from minigrad.backend import Array, device_of
 
-from ._numerics import wide
+from ._numerics import loops_for, wide
 
 Part = tuple[slice, ...]
 """A slice of each of an array's first axes."""
 
 
-def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: int = 0) -> tuple[Array, ...]:
+def by_rows(
+    xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: int = 0, light: bool = False
+) -> tuple[Array, ...]:
     """``f(*arrays)``, a few rows of all arrays at a time.
 
-    f gives arrays with as many rows as it is given; the last ``sums`` of what it gives are summed over the blocks.
+    f gives arrays with as many rows as it is given; the last ``sums`` of what it gives are summed over the blocks. It
+    may write into its arrays instead, and give nothing. Where it is ``light``, a single pass over memory, two threads
+    are as fast as one from a million numbers on.
     """
     n = arrays[0].shape[0]
     size = backend.tile_size(xp)
     numbers = n * max([math.prod(x.shape[1:]) for x in arrays])
-    if size is None or n < 2 or numbers <= size // 4:
+    if size is None or n < 2 or numbers <= (2 * size if light else size // 4):
         with backend.on_this_thread(xp, numbers):
-            return f(*arrays)
+            return f(*arrays) or ()
     threads = backend.threads(xp)
     parts = blocks(n, -(-n // (threads * -(-numbers // (threads * size)))))  # as many for each thread
     lanes = min(threads, len(parts))
@@ -37,7 +41,7 @@ def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: 
 
     def work(lane: int) -> None:
         for part in parts[lane::lanes]:
-            results = f(*[x[part, ...] for x in arrays])
+            results = f(*[x[part, ...] for x in arrays]) or ()
             stacked, summed = results[: len(results) - sums], results[len(results) - sums :]
             with lock:
                 if not whole:  # the first results say what all look like
@@ -51,10 +55,20 @@ def by_rows(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, sums: 
     return *whole, *[total(list(lane_sums)) for lane_sums in zip(*totals, strict=True)]
 
 
-def elementwise(xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array) -> tuple[Array, ...]:
-    """``f(*arrays)`` for arrays of one shape and an f that treats each element by itself, a part at a time."""
-    flat = by_rows(xp, f, *[xp.reshape(x, (-1,)) for x in arrays])
-    return tuple([xp.reshape(x, arrays[0].shape) for x in flat])
+def elementwise(
+    xp: Any, f: Callable[..., tuple[Array, ...]], *arrays: Array, loop: str, results: int = 1
+) -> tuple[Array, ...]:
+    """``f(*arrays)`` for arrays of one shape and an f that treats each element by itself, a part at a time.
+
+    Where there are compiled loops for them, the one of that name writes the results into so many arrays instead.
+    """
+    flat = [xp.reshape(x, (-1,)) for x in arrays]
+    if loops := loops_for(xp, *flat):
+        out = tuple([xp.empty_like(flat[0]) for _ in range(results)])
+        by_rows(xp, getattr(loops, loop), *flat, *out, light=True)
+    else:
+        out = by_rows(xp, f, *flat)
+    return tuple([xp.reshape(x, arrays[0].shape) for x in out])
 
 
 # ------------------------------------------------------------------------------------------------ attention
@@ -89,7 +103,7 @@ def tiles(xp: Any, query: Array, key: Array, value: Array, is_causal: bool) -> T
     size = backend.tile_size(xp)
     heads = mg.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     L, S = query.shape[-2], key.shape[-2]
-    if size is None or math.prod(heads) * L * S <= size // 4:  # less than that is done before a thread has started
+    if size is None or math.prod(heads) * L * S <= size // 2:  # less than that is done before a thread has started
         return None
     # Wider than high: what is done for each row, for one block of keys after the other, is then done fewer times.
     # Causal blocks of queries are smaller, as the tiles on the diagonal are half wasted.

@@ -73,12 +73,12 @@ def silu(xp: Any, x: Array, /) -> Any:
         s = sigmoid.raw(xp)(wide)
         return cast(xp, wide * s, x), s
 
-    y, s = elementwise(xp, forward, x)
+    y, s = elementwise(xp, forward, x, loop="silu", results=2)
     return keep(y, s=s)
 
 
 def _silu(g: Array, xp: Any, x: Array, s: Array) -> Array:
-    return elementwise(xp, lambda g, x, s: (g * s * (1 + x * (1 - s)),), g, x, s)[0]
+    return elementwise(xp, lambda g, x, s: (g * s * (1 + x * (1 - s)),), g, x, s, loop="silu_vjp")[0]
 
 
 silu.vjp(x=_silu)
@@ -116,7 +116,7 @@ def gelu(xp: Any, x: Array, /, *, approximate: str = "none") -> Any:
             Phi = sigmoid.raw(xp)(_v(wide))
         return cast(xp, wide * Phi, x), Phi
 
-    y, Phi = elementwise(xp, forward, x)
+    y, Phi = elementwise(xp, forward, x, loop="gelu" if approximate == "none" else "gelu_tanh", results=2)
     return keep(y, Phi=Phi)
 
 
@@ -143,7 +143,8 @@ def _gelu(g: Array, xp: Any, x: Array, Phi: Array, approximate: str) -> Array:
         phi += Phi
         return (g * phi,)
 
-    return elementwise(xp, backward, g, x, Phi)[0]
+    loop = "gelu_vjp" if approximate == "none" else "gelu_tanh_vjp"
+    return elementwise(xp, backward, g, x, Phi, loop=loop)[0]
 
 
 gelu.vjp(x=_gelu)

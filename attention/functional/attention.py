@@ -48,14 +48,13 @@ from minigrad.backend import (
     describe,
     device_of,
     dtype_name,
-    exp_in_place,
     in_parallel,
     kept_rows,
     on_this_thread,
 )
 from minigrad.random import Generator
 
-from ._numerics import cast, finite, library, maximum, one_for_zero, row_sums, wide, widen
+from ._numerics import cast, exp_minus, finite, library, maximum, one_for_zero, row_sums, times_difference, wide, widen
 from ._tiles import add, along, cut, padded, tiles, total
 from .dropout import check_probability, chosen, inverse_of_kept
 from .softmax import softmax
@@ -321,8 +320,7 @@ def _forward(
         before: Any = highest
         highest = maximum(xp, S, before)
         m = finite(xp, highest)
-        S -= m
-        P = exp_in_place(xp, S)
+        P = exp_minus(xp, S, m)
         l_block = row_sums(xp, P)
         O_block = xp.matmul(_dropped(xp, P, along(kept, -1, keys), dropout_p), V_block)
         if before is None:
@@ -362,15 +360,12 @@ def _backward(
     """
     found = {}
     Q, K, V, S = _scores(xp, scale * widen(xp, Q), widen(xp, K), widen(xp, V), mask, rows, keys, is_causal, window)
-    S -= m
-    P = exp_in_place(xp, S)
+    P = exp_minus(xp, S, m)
     if "value" in needs:
         found["value"] = xp.matmul(xp.matrix_transpose(_dropped(xp, P, kept, dropout_p)), dO_l)
     if "query" in needs or "key" in needs or "attn_mask" in needs:
         dP = _dropped(xp, xp.matmul(dO_l, xp.matrix_transpose(V)), kept, dropout_p)
-        dP -= D_l
-        dP *= P
-        dS = dP
+        dS = times_difference(xp, P, dP, D_l)
     if "query" in needs:
         found["query"] = scale * xp.matmul(dS, K)
     if "key" in needs:

@@ -52,7 +52,7 @@ def _linear_weight(g: Array, xp: Any, x: Array) -> Array:
 
 
 def _linear_bias(g: Array, xp: Any) -> Array:
-    (total,) = by_rows(xp, lambda G: (sum_rows(xp, G),), rows(xp, widen(xp, g)), sums=1)
+    (total,) = by_rows(xp, lambda G: (sum_rows(xp, G),), rows(xp, widen(xp, g)), sums=1, light=True)
     return total
 
 

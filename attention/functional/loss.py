@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import minigrad as mg
 from minigrad import keep, primitive
-from minigrad.backend import Array, device_of, exp_in_place, kept_rows
+from minigrad.backend import Array, device_of, kept_rows
 
-from ._numerics import cast, library, one_for_zero, row_sums, rows, shift, widen
+from ._numerics import cast, exp_and_sum, library, loops_for, one_for_zero, rows, shift, widen
 from ._tiles import by_rows
 
 
@@ -59,18 +60,23 @@ def cross_entropy(
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"expected reduction='mean', 'sum' or 'none', got {reduction!r}")
 
-    def forward(x: Array, t: Array) -> tuple[Array, ...]:
-        z, t, counts = _without_ignored(xp, x, t, ignore_index)
-        z = z - shift(xp, z, -1)
-        loss = -(1 - label_smoothing) * xp.take_along_axis(z, t, axis=-1)
+    def forward(x: Array, t: Array, *room: Array) -> tuple[Array, ...]:
+        x, t, counts = _without_ignored(xp, x, t, ignore_index)
+        m = shift(xp, x, -1)
+        loss = -(1 - label_smoothing) * (xp.take_along_axis(x, t, axis=-1) - m)
         if label_smoothing:
-            loss -= label_smoothing * xp.mean(z, axis=-1, keepdims=True)
-        e = exp_in_place(xp, z)
-        l = one_for_zero(xp, row_sums(xp, e))
+            loss -= label_smoothing * xp.mean(x - m, axis=-1, keepdims=True)
+        e, l = exp_and_sum(xp, x, m, *room)
+        l = one_for_zero(xp, l)
         loss += xp.log(l)
-        return loss * counts, counts, e, l
+        return loss * counts, counts, l, *(() if room else (e,))
 
-    loss, counts, e, l = by_rows(xp, forward, rows(xp, logits), xp.reshape(target, (-1, 1)))
+    x, t = rows(xp, logits), xp.reshape(target, (-1, 1))
+    if loops_for(xp, x):
+        e = xp.empty_like(x)
+        loss, counts, l = by_rows(xp, forward, x, t, e, light=True)
+    else:
+        loss, counts, l, e = by_rows(xp, forward, x, t)
     loss = xp.reshape(loss, target.shape) if reduction == "none" else xp.sum(loss)
     if reduction == "mean":
         loss = loss / one_for_zero(xp, xp.sum(counts))
@@ -121,7 +127,12 @@ def _cross_entropy(
         dx *= g
         return (dx,)
 
-    (dx,) = by_rows(xp, backward, xp.reshape(t, (-1, 1)), e, l, g)
+    t = xp.reshape(t, (-1, 1))
+    if loops := loops_for(xp, e, l, g):
+        dx = xp.empty_like(e)
+        by_rows(xp, partial(loops.cross_entropy_vjp, label_smoothing), t, e, l, g, dx, light=True)
+    else:
+        (dx,) = by_rows(xp, backward, t, e, l, g)
     return xp.reshape(dx, logits_shape)
 
 

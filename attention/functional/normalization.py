@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from minigrad import keep, primitive
 from minigrad.backend import Array
 
-from ._numerics import cast, mean, mean_of_product, rows, sum_rows, widen
+from ._numerics import cast, loops_for, mean, mean_of_product, one_for_each, rows, sum_rows, widen
 from ._tiles import by_rows
 
 
@@ -48,7 +49,12 @@ def layer_norm(xp: Any, x: Array, weight: Array | None = None, bias: Array | Non
         n *= r
         return cast(xp, _scaled(xp, n, weight, bias), x), mu, r
 
-    y, mu, r = by_rows(xp, forward, rows(xp, x))
+    X = rows(xp, x)
+    if loops := loops_for(xp, X, weight, bias):
+        y, mu, r = xp.empty_like(X), one_for_each(xp, X), one_for_each(xp, X)
+        by_rows(xp, partial(loops.layer_norm, weight, bias, eps), X, y, mu, r, light=True)
+    else:
+        y, mu, r = by_rows(xp, forward, X)
     return keep(xp.reshape(y, x.shape), mu=mu, r=r)
 
 
@@ -76,7 +82,12 @@ def _layer_norm(
         dx *= r
         return dx, dw, db
 
-    dx, dw, db = by_rows(xp, backward, rows(xp, g), rows(xp, x), mu, r, sums=2)
+    G, X = rows(xp, g), rows(xp, x)
+    if loops := loops_for(xp, G, X, weight):
+        dx = xp.empty_like(X)
+        dw, db = by_rows(xp, partial(loops.layer_norm_vjp, weight), G, X, mu, r, dx, sums=2, light=True)
+    else:
+        dx, dw, db = by_rows(xp, backward, G, X, mu, r, sums=2)
     return xp.reshape(dx, x.shape), dw if "weight" in needs else None, db if "bias" in needs else None
 
 
@@ -109,7 +120,12 @@ def rms_norm(xp: Any, x: Array, weight: Array | None = None, *, eps: float = 1e-
         r = 1 / xp.sqrt(mean_of_product(xp, wide, wide) + eps)
         return cast(xp, _scaled(xp, wide * r, weight), x), r
 
-    y, r = by_rows(xp, forward, rows(xp, x))
+    X = rows(xp, x)
+    if loops := loops_for(xp, X, weight):
+        y, r = xp.empty_like(X), one_for_each(xp, X)
+        by_rows(xp, partial(loops.rms_norm, weight, eps), X, y, r, light=True)
+    else:
+        y, r = by_rows(xp, forward, X)
     return keep(xp.reshape(y, x.shape), r=r)
 
 
@@ -126,7 +142,12 @@ def _rms_norm(
         dx *= r
         return dx, dw
 
-    dx, dw = by_rows(xp, backward, rows(xp, g), rows(xp, x), r, sums=1)
+    G, X = rows(xp, g), rows(xp, x)
+    if loops := loops_for(xp, G, X, weight):
+        dx = xp.empty_like(X)
+        (dw,) = by_rows(xp, partial(loops.rms_norm_vjp, weight), G, X, r, dx, sums=1, light=True)
+    else:
+        dx, dw = by_rows(xp, backward, G, X, r, sums=1)
     return xp.reshape(dx, x.shape), dw if "weight" in needs else None
 
 
