@@ -62,8 +62,9 @@ def machine() -> dict[str, str]:
     ]
     import autograd
     import jax
+    import numba
 
-    versions = {"NumPy": numpy, "PyTorch": torch, "JAX": jax, "minigrad": mg}
+    versions = {"NumPy": numpy, "Numba": numba, "PyTorch": torch, "JAX": jax, "minigrad": mg}
     return {
         "backend": f"{backend.get_backend()} {backend.current().device or ''}".strip(),
         "processor": f"{cpu}, {THREADS} CPUs used of {os.cpu_count()}",

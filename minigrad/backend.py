@@ -18,7 +18,6 @@ import math
 import os
 import sys
 import threading
-import time
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -682,6 +681,16 @@ def has_compiler() -> bool:
     return True
 
 
+def compiles(xp: Namespace, *arrays: Array | None) -> bool:
+    """Whether `compiled` loops are for these arrays: NumPy's, of float32, row after row in memory."""
+    if xp is not NUMPY or not has_compiler():
+        return False
+    for x in arrays:
+        if x is not None and not (type(x) is numpy.ndarray and x.dtype == numpy.float32 and x.flags.c_contiguous):
+            return False
+    return True
+
+
 def compiled(*, sums_in_any_order: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """A decorator for a function of loops over NumPy's arrays: machine code, which runs without Python's lock.
 
@@ -720,12 +729,10 @@ def in_parallel(work: Callable[[int], None], n: int) -> None:
 
     A matrix product inside runs on the thread that asks for it. ``work`` must not call this function again.
     """
-    global _ours_last
     _keep_freed_memory()
     if n == 1:
         return work(0)
     _start_workers(n - 1)
-    _ours_last = time.monotonic()
     errors: list[BaseException] = []
     others = [threading.Lock() for _ in range(1, n)]  # each locked until its part is done
     with blas_threads(1):
@@ -745,7 +752,6 @@ def in_parallel(work: Callable[[int], None], n: int) -> None:
 # Worker threads of our own: concurrent.futures takes 100 µs for what takes 20 here, as long as a small product.
 _jobs: SimpleQueue[Any] = SimpleQueue()
 _workers = 0
-_ours_last = -math.inf  # when they were last asked
 
 
 def _start_workers(n: int) -> None:
@@ -768,16 +774,11 @@ def _serve(jobs: SimpleQueue[Any]) -> None:
         del context, work, errors  # nothing is held while waiting
 
 
-SMALL_PRODUCT = 1 << 24  # multiplications, for one thread: half a millisecond, and no less on two of ours
+SMALL_PRODUCT = 1 << 24  # multiplications, for one thread: half a millisecond, and no less on two
 
 
 def matrix_product(xp: Namespace, a: Array, b: Array) -> Array:
-    """a @ b for rows a (…, k) and a matrix b (k, n). On NumPy the rows are dealt out to our own threads.
-
-    Smaller products are left to OpenBLAS's where nothing has needed ours lately: its own wait awake for a tenth of a
-    second, and so take half of the time. A small training step takes 0.8 of the time, while a model that uses our
-    threads elsewhere took 1.3 times as long beside threads that wait awake.
-    """
+    """a @ b for rows a (…, k) and a matrix b (k, n). On NumPy the rows are dealt out to our own threads."""
     count = math.prod(a.shape[:-1])
     if count == 1:  # as much reading as computing, at which OpenBLAS's waiting threads are best
         return xp.matmul(a, b)
@@ -785,8 +786,6 @@ def matrix_product(xp: Namespace, a: Array, b: Array) -> Array:
     a = xp.reshape(a, (count, a.shape[-1]))
     n = min(threads(xp), count)
     multiplications = count * b.shape[0] * b.shape[1]
-    if n > 1 and multiplications < 4 * SMALL_PRODUCT and time.monotonic() - _ours_last > 0.1:
-        return xp.reshape(xp.matmul(a, b), shape)
     if n < 2 or multiplications < SMALL_PRODUCT:
         with on_this_thread(xp, multiplications >> 5):
             return xp.reshape(xp.matmul(a, b), shape)

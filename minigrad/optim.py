@@ -19,6 +19,7 @@ True
 
 from __future__ import annotations
 
+import importlib
 import math
 import operator
 from collections.abc import Iterable
@@ -351,6 +352,14 @@ class Adam(Optimizer):
             state.update(step=0, exp_avg=xp.zeros_like(p), exp_avg_sq=xp.zeros_like(p))
         t = state["step"] = state["step"] + 1
         m, v = state["exp_avg"], state["exp_avg_sq"]
+        step, root = lr / (1 - beta1**t), math.sqrt(1 - beta2**t)
+        shrink = 1 - lr * decay if decay and self._decoupled else 1.0
+        if backend.compiles(xp, p, g, m, v):
+            new = xp.empty_like(p)
+            arrays = [xp.reshape(x, (-1,)) for x in (p, g, m, v, new)]
+            loops = importlib.import_module("minigrad._loops")
+            loops.adam(*arrays, step, beta1, beta2, root, options["eps"], shrink)
+            return new
         m *= beta1
         m += (1 - beta1) * g
         v *= beta2
@@ -360,11 +369,11 @@ class Adam(Optimizer):
         state["exp_avg"], state["exp_avg_sq"] = m, v  # new arrays where a library has no in-place arithmetic
 
         size = xp.sqrt(v)
-        size /= math.sqrt(1 - beta2**t)
+        size /= root
         size += options["eps"]
         new = m / size
-        new *= -lr / (1 - beta1**t)
-        new += (1 - lr * decay) * p if decay and self._decoupled else p
+        new *= -step
+        new += shrink * p if shrink != 1 else p
         return new
 
 

@@ -191,6 +191,8 @@ def test_info(capsys):
     for name in backend.EXTRAS:
         line = next(line for line in out.splitlines() if line.startswith(f"  {name} "))
         assert ("not installed; install it with: pip install -e '.[" in line) == (not backend.is_installed(name))
+    loops = "numba " if backend.has_compiler() else "none; install it with: pip install -e '.[fast]'"
+    assert out.splitlines()[-1].startswith(f"compiled loops: {loops}")
 
 
 def test_info_imports_no_library_that_is_not_in_use():

@@ -58,21 +58,24 @@ def test_sgd_follows_its_formula() -> None:
 
 
 @pytest.mark.parametrize("decoupled", [False, True])
-def test_adam_follows_its_formula(decoupled: bool) -> None:
+@pytest.mark.parametrize(("dtype", "rtol"), [(numpy.float64, 1e-14), (numpy.float32, 1e-6)])
+@pytest.mark.parametrize("shape", [(), (3, 7)])
+def test_adam_follows_its_formula(decoupled: bool, dtype: Any, rtol: float, shape: tuple[int, ...]) -> None:
     lr, beta1, beta2, eps, decay = 0.1, 0.8, 0.9, 1e-3, 0.5
-    p, m, v = 2.0, 0.0, 0.0
-    x = tensor(p, requires_grad=True)
+    p = numpy.random.default_rng(0).uniform(1, 2, size=shape).astype(dtype).astype(float)
+    m = v = numpy.zeros(shape)
+    x = tensor(p.astype(dtype), requires_grad=True)
     optimizer = (AdamW if decoupled else Adam)([x], lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=decay)
     for t, given in enumerate((3.0, -1.0, 0.5), start=1):
-        x.grad = tensor(given)
+        x.grad = tensor(numpy.full(shape, given, dtype))
         optimizer.step()
         g = given if decoupled else given + decay * p
         if decoupled:
-            p -= lr * decay * p
+            p = p - lr * decay * p
         m = beta1 * m + (1 - beta1) * g
         v = beta2 * v + (1 - beta2) * g**2
-        p -= lr * (m / (1 - beta1**t)) / (math.sqrt(v / (1 - beta2**t)) + eps)
-        assert_allclose(value(x), p, rtol=1e-14)
+        p = p - lr * (m / (1 - beta1**t)) / (numpy.sqrt(v / (1 - beta2**t)) + eps)
+        assert_allclose(value(x), p, rtol=rtol)
 
 
 def test_without_decay_adam_and_adamw_are_the_same() -> None:

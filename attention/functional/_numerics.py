@@ -6,8 +6,6 @@ import importlib
 import math
 from typing import Any
 
-import numpy
-
 import minigrad as mg
 from minigrad import backend
 from minigrad.backend import Array, device_of, dtype_name, exp_in_place, is_half, namespace_of
@@ -102,13 +100,8 @@ def _ones(xp: Any, n: int, like: Array) -> Array:
 
 
 def loops_for(xp: Any, *arrays: Array | None) -> Any:
-    """The module `_loops` for NumPy's float32 arrays that are row after row in memory; None where it can't serve."""
-    if xp is not backend.NUMPY or not backend.has_compiler():
-        return None
-    for x in arrays:
-        if x is not None and not (type(x) is numpy.ndarray and x.dtype == numpy.float32 and x.flags.c_contiguous):
-            return None
-    return importlib.import_module("._loops", __package__)
+    """The module `_loops` where it is for these arrays, else None."""
+    return importlib.import_module("._loops", __package__) if backend.compiles(xp, *arrays) else None
 
 
 def exp_minus(xp: Any, x: Array, m: Array) -> Array:
