@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from functools import cache
 from typing import Any
 
 import minigrad as mg
@@ -101,7 +102,12 @@ def _ones(xp: Any, n: int, like: Array) -> Array:
 
 def loops_for(xp: Any, *arrays: Array | None) -> Any:
     """The module `_loops` where it is for these arrays, else None."""
-    return importlib.import_module("._loops", __package__) if backend.compiles(xp, *arrays) else None
+    return _loops() if backend.compiles(xp, *arrays) else None
+
+
+@cache
+def _loops() -> Any:
+    return importlib.import_module("._loops", __package__)  # which needs Numba
 
 
 def exp_minus(xp: Any, x: Array, m: Array) -> Array:
