@@ -192,14 +192,14 @@ def layer_norm_vjp(weight: Array | None, g: Array, x: Array, mu: Array, r: Array
     dw, db = numpy.zeros(d, f), numpy.zeros(d, f)
     for i in range(x.shape[0]):
         mean, scale = mu[i, 0], r[i, 0]
-        for j in range(d):
-            dw[j] += g[i, j] * ((x[i, j] - mean) * scale)
         sum_dn = sum_n_dn = f(0)
         for j in range(d):
-            db[j] += g[i, j]
+            n = (x[i, j] - mean) * scale
             dn = g[i, j] if weight is None else g[i, j] * weight[j]
+            dw[j] += g[i, j] * n
+            db[j] += g[i, j]
             sum_dn += dn
-            sum_n_dn += (x[i, j] - mean) * scale * dn
+            sum_n_dn += n * dn
         mean_dn, mean_n_dn = sum_dn / f(d), sum_n_dn / f(d)
         for j in range(d):
             dn = g[i, j] if weight is None else g[i, j] * weight[j]
