@@ -103,7 +103,8 @@ def tiles(xp: Any, query: Array, key: Array, value: Array, is_causal: bool) -> T
     size = backend.tile_size(xp)
     heads = mg.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     L, S = query.shape[-2], key.shape[-2]
-    if size is None or math.prod(heads) * L * S <= size // 2:  # less than that is done before a thread has started
+    scores, width = math.prod(heads) * L * S, query.shape[-1] + value.shape[-1]
+    if size is None or (scores <= size // 2 and scores * width <= 32 * size):  # done before a thread has started
         return None
     # Wider than high: what is done for each row, for one block of keys after the other, is then done fewer times.
     # Causal blocks of queries are smaller, as the tiles on the diagonal are half wasted.
