@@ -681,21 +681,24 @@ def has_compiler() -> bool:
     return True
 
 
-def compiles(xp: Namespace, *arrays: Array | None) -> bool:
-    """Whether `compiled` loops are for these arrays: NumPy's, of float32, row after row in memory."""
+def compiles(xp: Namespace, *arrays: Array | None, strided: bool = False) -> bool:
+    """Whether `compiled` loops are for these arrays: NumPy's, float32, row after row in memory if not ``strided``."""
     if xp is not NUMPY or not has_compiler():
         return False
     for x in arrays:
-        if x is not None and not (type(x) is numpy.ndarray and x.dtype == numpy.float32 and x.flags.c_contiguous):
+        if x is not None and not (type(x) is numpy.ndarray and x.dtype == numpy.float32 and x.flags.aligned):
+            return False
+        if x is not None and not (strided or x.flags.c_contiguous):
             return False
     return True
 
 
-def compiled(*, sums_in_any_order: bool = False) -> Callable[[Callable[..., Any]], Any]:
+def compiled(*, sums_in_any_order: bool = False, signature: Any = None) -> Callable[[Callable[..., Any]], Any]:
     """A decorator for a function of loops over NumPy's arrays: machine code, which runs without Python's lock.
 
-    It is made when the function is first called, and kept on disk where that can be written to. A sum is taken in the
-    order of the loop, unless it may be in any order: only then are there vector instructions for it.
+    It is made at once for a ``signature``, otherwise for each kind of arguments when the function is first called with
+    them, and kept on disk where that can be written to. A sum is taken in the order of the loop, unless it may be in
+    any order: only then are there vector instructions for it.
     """
     numba: Any = importlib.import_module("numba")
     fastmath = {"contract", "reassoc"} if sums_in_any_order else {"contract"}
@@ -703,9 +706,9 @@ def compiled(*, sums_in_any_order: bool = False) -> Callable[[Callable[..., Any]
 
     def decorator(loops: Callable[..., Any]) -> Any:
         try:
-            return numba.njit(loops, cache=True, **options)
+            return numba.njit(signature, cache=True, **options)(loops)
         except RuntimeError:  # no directory to keep it in
-            return numba.njit(loops, **options)
+            return numba.njit(signature, **options)(loops)
 
     return decorator
 

@@ -102,12 +102,23 @@ def _ones(xp: Any, n: int, like: Array) -> Array:
 
 def loops_for(xp: Any, *arrays: Array | None) -> Any:
     """The module `_loops` where it is for these arrays, else None."""
-    return _loops() if backend.compiles(xp, *arrays) else None
+    return _module("._loops") if backend.compiles(xp, *arrays) else None
+
+
+def attention_loops_for(xp: Any, query: Array, *others: Array) -> Any:
+    """The module `_attention_loops` where it is for these arrays, of five axes at most, else None.
+
+    Its products take six queries at once: of fewer, NumPy's are as fast.
+    """
+    if not backend.compiles(xp, query, *others, strided=True) or query.shape[-2] < 6:
+        return None
+    fits = all(len(x.shape) <= 5 and math.prod(x.shape) > 0 for x in (query, *others))
+    return _module("._attention_loops") if fits else None
 
 
 @cache
-def _loops() -> Any:
-    return importlib.import_module("._loops", __package__)  # which needs Numba
+def _module(name: str) -> Any:
+    return importlib.import_module(name, __package__)  # which needs Numba
 
 
 def exp_minus(xp: Any, x: Array, m: Array) -> Array:

@@ -98,19 +98,21 @@ class Tiles(NamedTuple):
         return [first, *(xp.zeros(x.shape, **like) if apart else first for _ in self.lanes[1:])]
 
 
-def tiles(xp: Any, query: Array, key: Array, value: Array, is_causal: bool) -> Tiles | None:
-    """The tiles for a problem; None where it is best left whole."""
+def tiles(xp: Any, query: Array, key: Array, value: Array, is_causal: bool, compiled: bool = False) -> Tiles | None:
+    """The tiles for a problem; None where it is best left whole, or one where a ``compiled`` loop cuts it smaller."""
     size = backend.tile_size(xp)
     heads = mg.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     L, S = query.shape[-2], key.shape[-2]
     scores, width = math.prod(heads) * L * S, query.shape[-1] + value.shape[-1]
-    if size is None or (scores <= size // 2 and scores * width <= 32 * size):  # done before a thread has started
+    small = size is None or (scores <= size // 2 and scores * width <= 32 * size)  # done before a thread has started
+    if size is None or (small and not compiled):
         return None
+    threads = 1 if small else backend.threads(xp)
     # Wider than high: what is done for each row, for one block of keys after the other, is then done fewer times.
     # Causal blocks of queries are smaller, as the tiles on the diagonal are half wasted.
-    row_block = min(L, 1 << max((size.bit_length() - 1) // 2 - (2 if is_causal else 1), 0))
+    flatter = 0 if compiled else 2 if is_causal else 1
+    row_block = min(L, 1 << max((size.bit_length() - 1) // 2 - flatter, 0))
     key_block = min(S, size // row_block)
-    threads = backend.threads(xp)
     room = min(size // (row_block * key_block), -(-math.prod(heads) // threads))
     parts: list[Part] = [()]
     for n in reversed(heads):

@@ -54,7 +54,19 @@ from minigrad.backend import (
 )
 from minigrad.random import Generator
 
-from ._numerics import cast, exp_minus, finite, library, maximum, one_for_zero, row_sums, times_difference, wide, widen
+from ._numerics import (
+    attention_loops_for,
+    cast,
+    exp_minus,
+    finite,
+    library,
+    maximum,
+    one_for_zero,
+    row_sums,
+    times_difference,
+    wide,
+    widen,
+)
 from ._tiles import add, along, cut, padded, tiles, total
 from .dropout import check_probability, chosen, inverse_of_kept
 from .softmax import softmax
@@ -194,7 +206,8 @@ def _scaled_dot_product_attention(
 ) -> Any:
     """O = P V with P = softmax(scale · Q Kᵀ + mask), and m and l kept; see the top of this file."""
     options = (is_causal, window, scale, dropout_p)
-    tiling = tiles(xp, query, key, value, is_causal)
+    loops = attention_loops_for(xp, query, key, value) if kept is None else None
+    tiling = tiles(xp, query, key, value, is_causal, loops is not None)
     if tiling is None:
         rows, keys = slice(0, query.shape[-2]), [slice(0, key.shape[-2])]
         with on_this_thread(xp, query.shape[-2] * key.shape[-2]):
@@ -206,14 +219,19 @@ def _scaled_dot_product_attention(
     device = device_of(query)
     O = xp.empty((*tiling.heads, tiling.L, value.shape[-1]), dtype=query.dtype, device=device)
     m, l = (xp.empty((*tiling.heads, tiling.L, 1), dtype=wide(xp, query.dtype), device=device) for _ in "ml")
+    if loops and mask is not None:
+        query, key, value, mask = _for_loops(xp, loops, query, key, value, mask, is_causal, window)
 
     def work(lane: int) -> None:
         for heads, rows in tiling.lanes[lane]:
             at, keys = (*heads, rows), tiling.keys(rows, is_causal, window)
             Q, K, V, M, kept_here = cut(query, at), cut(key, heads), cut(value, heads), cut(mask, at), cut(kept, at)
             here = (*at, ...)
-            O_rows, m[here], l[here] = _forward(xp, Q, K, V, M, kept_here, rows, keys, *options)
-            O[here] = cast(xp, O_rows, query)
+            if loops:
+                loops.forward(Q, K, V, M, rows.start, is_causal, window, scale, O[here], m[here], l[here])
+            else:
+                O_rows, m[here], l[here] = _forward(xp, Q, K, V, M, kept_here, rows, keys, *options)
+                O[here] = cast(xp, O_rows, query)
 
     in_parallel(work, len(tiling.lanes))
     return keep(O, m=m, l=l)
@@ -238,7 +256,9 @@ def _scaled_dot_product_attention_vjp(
 ) -> list[Array | None]:
     options = (is_causal, window, scale, dropout_p, needs)
     arguments = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "kept": kept}
-    tiling = tiles(xp, query, key, value, is_causal)
+    simple = kept is None and "attn_mask" not in needs
+    loops = attention_loops_for(xp, query, key, value, g) if simple else None
+    tiling = tiles(xp, query, key, value, is_causal, loops is not None)
     if tiling is None:
         rows, keys = slice(0, query.shape[-2]), slice(0, key.shape[-2])
         dO_l = widen(xp, g) / l
@@ -252,11 +272,19 @@ def _scaled_dot_product_attention_vjp(
     given = {"query": query, "key": key, "value": value, "attn_mask": mask}
     of_queries = {"query"} if mask is None or mask.shape[-2] == 1 else {"query", "attn_mask"}
     sums = {name: tiling.zeros(xp, given[name], name in of_queries) for name in needs}
+    if loops and mask is not None:
+        query, key, value, mask = _for_loops(xp, loops, query, key, value, mask, is_causal, window)
 
     def work(lane: int) -> None:
         for heads, rows in tiling.lanes[lane]:
             at = (*heads, rows)
             Q, dO, O, m_rows, l_rows = (cut(x, at) for x in (query, g, out, m, l))
+            if loops:
+                places = {"query": at, "key": heads, "value": heads}
+                dQ, dK, dV = [cut(sums[name][lane], to) if name in sums else None for name, to in places.items()]
+                K, V, M = cut(key, heads), cut(value, heads), cut(mask, at)
+                loops.backward(dO, Q, K, V, M, O, m_rows, l_rows, rows.start, is_causal, window, scale, dQ, dK, dV)
+                continue
             dO_l = widen(xp, dO) / l_rows
             D_l = xp.sum(dO_l * widen(xp, O), axis=-1, keepdims=True)
             for keys in tiling.keys(rows, is_causal, window):
@@ -386,7 +414,31 @@ def _scores(
     is_causal: bool,
     window: int | None,
 ) -> tuple[Array, Array, Array, Array]:
-    """Q, K, V and S = Q Kᵀ + mask of a tile, with Q scaled; S is −inf where a query must not attend.
+    """Q, K, V and S = Q Kᵀ + mask of a tile, with Q scaled; S is −inf where a query must not attend."""
+    Q, K, V, allowed = _seen(xp, Q, K, V, mask, rows, keys, is_causal, window)
+    S = xp.matmul(Q, xp.matrix_transpose(K))
+    if mask is not None and not _is_bool(mask):
+        S += cast(xp, mask, S)
+    if allowed is not None:
+        limit = xp.astype(allowed, S.dtype)  # ∞ or −∞; the same with `where` takes NumPy four times as long
+        limit -= 0.5
+        limit *= math.inf
+        S = xp.minimum(S, limit)
+    return Q, K, V, S
+
+
+def _seen(
+    xp: Any,
+    Q: Array,
+    K: Array,
+    V: Array,
+    mask: Array | None,
+    rows: slice,
+    keys: slice,
+    is_causal: bool,
+    window: int | None,
+) -> tuple[Array, Array, Array, Array | None]:
+    """Q, K and V, and where a query may attend to a key, if booleans say so (None: anywhere).
 
     Of a query without a key here, and of a key without a query, the rows of Q, K and V are 0: their weights are 0, but
     0 · NaN is NaN.
@@ -400,15 +452,17 @@ def _scores(
         Q = kept_rows(xp, Q, xp.any(visible, axis=-1, keepdims=True))
         seen = xp.matrix_transpose(xp.any(visible, axis=-2, keepdims=True))
         K, V = kept_rows(xp, K, seen), kept_rows(xp, V, seen)
-    S = xp.matmul(Q, xp.matrix_transpose(K))
-    if mask is not None and not _is_bool(mask):
-        S += cast(xp, mask, S)
-    if allowed is not None:
-        limit = xp.astype(allowed, S.dtype)  # ∞ or −∞; the same with `where` takes NumPy four times as long
-        limit -= 0.5
-        limit *= math.inf
-        S = xp.minimum(S, limit)
-    return Q, K, V, S
+    return Q, K, V, allowed
+
+
+def _for_loops(
+    xp: Any, loops: Any, Q: Array, K: Array, V: Array, mask: Array, is_causal: bool, window: int | None
+) -> tuple[Array, Array, Array, Array]:
+    """Q, K, V and the mask as compiled loops take them, which add it, and do not look for rows that nobody sees."""
+    L, S = Q.shape[-2], K.shape[-2]
+    if not loops.all_finite(Q, K, V):
+        Q, K, V, _ = _seen(xp, Q, K, V, mask, slice(0, L), slice(0, S), is_causal, window)
+    return Q, K, V, loops.as_bias(mask, S)
 
 
 def causal_mask(xp: Any, Q: Array, rows: slice, keys: slice, window: int | None) -> Array:

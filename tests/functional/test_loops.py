@@ -27,6 +27,7 @@ if backend.get_backend() != "numpy":
 
 XP = backend.NUMPY
 loops: Any = importlib.import_module("attention.functional._loops")
+attention_loops: Any = importlib.import_module("attention.functional._attention_loops")
 
 
 def without_loops(f: Any) -> Any:
@@ -206,6 +207,99 @@ def test_attention(problem: Any, size: int | None) -> None:
         return F.scaled_dot_product_attention(*arrays[:3], **{**options, **mask, **generator})
 
     cut_into(size, 1, lambda: agree(f, arrays, scale=10))
+
+
+@given(st.integers(1, 130), st.integers(1, 70), st.integers(0, 70), st.booleans(), st.booleans())
+def test_product(rows: int, columns: int, n: int, transposed: bool, add: bool) -> None:
+    high, wide = -(-rows // 6) * 6, -(-columns // 16) * 16  # as many numbers as it may read and write
+    a, b, c = numbers(0, high, n), numbers(1, n, wide), numbers(2, high, wide)
+    expected = a.astype("float64") @ b + (c if add else 0)
+    attention_loops.product(numpy.ascontiguousarray(a.T).T if transposed else a, b, c, rows, columns, n, add)
+    assert_allclose(c[:rows, :columns], expected[:rows, :columns], rtol=1e-5, atol=1e-5)
+
+
+lengths = st.sampled_from(
+    [6, 7, 16, 60, 64, 65, 120, 121, 127, 250, 600]
+)  # of blocks of 64 keys, of 120 and 512 queries
+
+
+@given(lengths, lengths, st.integers(1, 20), st.integers(1, 40), st.sampled_from([1, 3]), st.data())
+def test_attention_in_blocks(L: int, S: int, E: int, Ev: int, threads: int, data: Any) -> None:
+    heads = data.draw(st.sampled_from([((), ()), ((2,), (2,)), ((2, 3), (2, 1)), ((1, 3), (2, 1)), ((1, 2, 2), (2,))]))
+    q, k, v = numbers(0, *heads[0], L, E), numbers(1, *heads[1], S, E), numbers(2, *heads[1], S, Ev)
+    options: dict[str, Any] = {"is_causal": data.draw(st.booleans())}
+    if options["is_causal"]:
+        options["window"] = data.draw(st.sampled_from([None, 1, 5, 64, 200]))
+    mask = data.draw(st.sampled_from(["none", "booleans", "keys", "numbers", "padding"]))
+    allowed = numpy.random.default_rng(0).random((L, S)) < 0.7
+    bias = numpy.where(allowed, numbers(3, L, S), -math.inf)
+    masks = {"booleans": allowed, "keys": allowed[:1], "numbers": bias, "padding": allowed[:, :1]}
+
+    def f(*arrays: Any) -> Any:
+        given = tensor(masks[mask]) if mask in masks else None
+        if given is not None and given.dtype != mg.bool:
+            given = mg.astype(given, arrays[0].dtype)
+        return F.scaled_dot_product_attention(*arrays, given, **options)
+
+    cut_into(1 << 19, threads, lambda: agree(f, [q, k, v], scale=10))
+
+
+@pytest.mark.parametrize("wanted", ["q", "k", "v", "qv", "kv"])
+def test_attention_computes_the_gradients_that_are_wanted(wanted: str) -> None:
+    def gradients(names: str) -> list[Any]:
+        tensors = [mg.Tensor(numbers(i, 2, 70, 8), requires_grad=name in names) for i, name in enumerate("qkv")]
+        F.scaled_dot_product_attention(*tensors).sum().backward()
+        return [None if x.grad is None else value(x.grad) for x in tensors]
+
+    for name, found, expected in zip("qkv", gradients(wanted), gradients("qkv"), strict=True):
+        if name in wanted:
+            assert_array_equal(found, expected)
+        else:
+            assert found is None
+
+
+def test_attention_of_arrays_however_they_lie_in_memory() -> None:
+    q, k, v = (numbers(i, 2, 3, 70, 8) for i in range(3))
+    expected, gradients = value_and_gradients(F.scaled_dot_product_attention, [q, k, v])
+    apart = [numpy.ascontiguousarray(q.swapaxes(1, 2)).swapaxes(1, 2), numpy.asfortranarray(k), v.copy()]
+    apart[2].flags.writeable = False
+    y, found = value_and_gradients(F.scaled_dot_product_attention, apart)
+    assert_array_equal(y, expected)
+    for a, b in zip(found, gradients, strict=True):
+        assert_array_equal(a, b)
+    misaligned = numpy.frombuffer(b"x" + q.tobytes(), "float32", offset=1).reshape(q.shape)
+    assert_allclose(value(F.scaled_dot_product_attention(tensor(misaligned), k, v)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 3e38])
+def test_attention_does_not_see_what_is_masked(bad: float) -> None:
+    """Padding, of any numbers, reaches neither the output nor a gradient; nor does a query without a key."""
+    q, k, v = numbers(0, 2, 70, 8), numbers(1, 2, 90, 8), numbers(2, 2, 90, 8)
+    allowed = numpy.arange(90) < numpy.asarray([80, 90])[:, None, None]
+    allowed = numpy.repeat(allowed, 70, axis=1)
+    allowed[0, 3] = False
+    f = lambda *xs: F.scaled_dot_product_attention(*xs, tensor(allowed))
+    expected, gradients = value_and_gradients(f, [q, k, v])
+    for x in (k, v):
+        x[0, 80:] = bad
+    q[0, 3] = bad
+    y, found = value_and_gradients(f, [q, k, v])
+    assert_array_equal(y[0, 3], 0)
+    assert_array_equal(y, expected)
+    for a, b in zip(found, gradients, strict=True):
+        assert_array_equal(a, b)
+
+
+def test_attention_to_what_is_no_number() -> None:
+    """NaN where a key is NaN, or a score is too large: for the queries that see it."""
+    q, k, v = numbers(0, 70, 8), numbers(1, 70, 8), numbers(2, 70, 8)
+    k[60] = math.nan
+    y = value(F.scaled_dot_product_attention(*map(tensor, (q, k, v)), is_causal=True))
+    assert_array_equal(numpy.isnan(y).all(axis=1), numpy.arange(70) >= 60)
+    k[60], q[65] = 3e38, 3e38
+    y = value(F.scaled_dot_product_attention(*map(tensor, (q, k, v)), is_causal=True))
+    assert numpy.isnan(y[65]).all()
+    assert numpy.isfinite(y[:60]).all()
 
 
 @pytest.mark.parametrize("threads", [1, 3])
