@@ -738,13 +738,19 @@ def in_parallel(work: Callable[[int], None], n: int) -> None:
     _start_workers(n - 1)
     errors: list[BaseException] = []
     others = [threading.Lock() for _ in range(1, n)]  # each locked until its part is done
+    state = numpy.zeros(2, numpy.int64)  # how many of them have begun, and are done
+    waiting = _waiting()
     with blas_threads(1):
         for i, running in enumerate(others, 1):
             running.acquire()
-            _jobs.put((copy_context(), work, i, running, errors))  # NumPy's errstate is in the context
+            _jobs.put((copy_context(), work, i, running, state, errors))  # NumPy's errstate is in the context
         try:
+            if waiting:
+                waiting.call(waiting.calls, state, n - 1)
             work(0)
         finally:
+            if waiting:
+                waiting.until(state, 1, n - 1, waiting.LONG)
             for running in others:
                 running.acquire()  # waits, after an error too: they write into the caller's arrays
     if errors:
@@ -767,17 +773,33 @@ def _start_workers(n: int) -> None:
 
 
 def _serve(jobs: SimpleQueue[Any]) -> None:
+    waiting = _waiting()
     while True:
-        context, work, i, running, errors = jobs.get()
+        before = waiting.calls[0] if waiting else 0
+        if waiting and jobs.empty():
+            waiting.until(waiting.calls, 0, before + 1, waiting.LONG)
+        context, work, i, running, state, errors = jobs.get()
+        if waiting:
+            waiting.count(state, 0)
         try:
             context.run(work, i)
         except BaseException as error:
             errors.append(error)
+        if waiting:
+            waiting.count(state, 1)
         running.release()
-        del context, work, errors  # nothing is held while waiting
+        del context, work, errors, state  # nothing is held while waiting
 
 
-SMALL_PRODUCT = 1 << 24  # multiplications, for one thread: half a millisecond, and no less on two
+@cache
+def _waiting() -> Any:
+    """The module with which threads wait awake for each other; None without a compiler, where they sleep."""
+    return importlib.import_module("._waiting", __package__) if has_compiler() else None
+
+
+def small_product() -> int:
+    """How many multiplications are for one thread: half a millisecond, or 0.1 where others wait awake."""
+    return 1 << (22 if has_compiler() else 24)
 
 
 def matrix_product(xp: Namespace, a: Array, b: Array) -> Array:
@@ -789,7 +811,7 @@ def matrix_product(xp: Namespace, a: Array, b: Array) -> Array:
     a = xp.reshape(a, (count, a.shape[-1]))
     n = min(threads(xp), count)
     multiplications = count * b.shape[0] * b.shape[1]
-    if n < 2 or multiplications < SMALL_PRODUCT:
+    if n < 2 or multiplications < small_product():
         with on_this_thread(xp, multiplications >> 5):
             return xp.reshape(xp.matmul(a, b), shape)
     out = numpy.empty((count, b.shape[1]), dtype=numpy.result_type(a, b))

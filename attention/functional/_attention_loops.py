@@ -21,7 +21,10 @@ from typing import Any
 
 import numpy
 
-from minigrad.backend import Array, compiled
+from minigrad.backend import NUMPY, Array, compiled, in_parallel
+
+from ._tiles import Part, Tiles, cut
+from .attention import seen
 
 ir: Any = importlib.import_module("llvmlite.ir")
 types: Any = importlib.import_module("numba.types")
@@ -432,39 +435,69 @@ def _backward(
 # ------------------------------------------------------------------------------------------------ called from Python
 
 
+def forward(
+    tiling: Tiles, query: Array, key: Array, value: Array, mask: Array | None, causal: bool, window: int | None,
+    scale: float, out: Array, m: Array, l: Array,
+) -> None:  # fmt: skip
+    """Write O, m and l of a whole problem."""
+    query, key, value, bias = _with_bias(query, key, value, mask, causal, window)
+
+    def arguments(lane: int, heads: Part, rows: slice) -> list[Any]:
+        at = (*heads, rows)
+        given = cut(query, at), cut(key, heads), cut(value, heads), cut(bias, at)
+        made = [x[(*at, ...)] for x in (out, m, l)]
+        return [*map(_five, given), rows.start, causal, window or 0, scale, *map(_five, made)]
+
+    _on_all_lanes(_forward, tiling, arguments)
+
+
+def backward(
+    tiling: Tiles, g: Array, query: Array, key: Array, value: Array, mask: Array | None, out: Array, m: Array, l: Array,
+    causal: bool, window: int | None, scale: float, sums: dict[str, list[Array]],
+) -> None:  # fmt: skip
+    """Add the gradients that are wanted to each lane's ``sums``."""
+    query, key, value, bias = _with_bias(query, key, value, mask, causal, window)
+
+    def arguments(lane: int, heads: Part, rows: slice) -> list[Any]:
+        at = (*heads, rows)
+        given = cut(g, at), cut(query, at), cut(key, heads), cut(value, heads), cut(bias, at)
+        computed = [cut(x, at) for x in (out, m, l)]
+        places = {"query": at, "key": heads, "value": heads}
+        made = [cut(sums[name][lane], to) if name in sums else None for name, to in places.items()]
+        return [*map(_five, (*given, *computed)), rows.start, causal, window or 0, scale, *map(_five, made)]
+
+    _on_all_lanes(_backward, tiling, arguments)
+
+
+def _on_all_lanes(loops: Any, tiling: Tiles, arguments: Callable[..., list[Any]]) -> None:
+    # All of Python's part beforehand: threads that wait for its lock fall asleep.
+    calls = [[arguments(i, *block) for block in lane] for i, lane in enumerate(tiling.lanes)]
+
+    def work(lane: int) -> None:
+        for given in calls[lane]:
+            loops(*given)
+
+    in_parallel(work, len(calls))
+
+
+def _with_bias(
+    query: Array, key: Array, value: Array, mask: Array | None, causal: bool, window: int | None
+) -> tuple[Array, Array, Array, Array | None]:
+    """The mask as what is added to the scores: float32, −∞ for False, with a number for each key."""
+    if mask is None:
+        return query, key, value, None
+    L, S = query.shape[-2], key.shape[-2]
+    with numpy.errstate(all="ignore"):
+        finite = all(math.isfinite(numpy.sum(x)) for x in (query, key, value))
+    if not finite:  # or so large that the sum is not
+        query, key, value, _ = seen(NUMPY, query, key, value, mask, slice(0, L), slice(0, S), causal, window)
+    bias = numpy.where(mask, f(0), f(-math.inf)) if mask.dtype == numpy.bool else mask.astype(f, copy=False)
+    return query, key, value, numpy.ascontiguousarray(numpy.broadcast_to(bias, (*bias.shape[:-1], S)))
+
+
 _nothing = numpy.empty((1, 1, 1, 0, 0), f)
 
 
 def _five(x: Array | None) -> Array:
     """x with three leading axes; None as an empty array."""
     return _nothing if x is None else x[(None,) * (5 - x.ndim)]
-
-
-def all_finite(*arrays: Array) -> bool:
-    """Whether no number is NaN or infinite; False also where they are so large that their sum is."""
-    with numpy.errstate(all="ignore"):
-        return all(math.isfinite(numpy.sum(x)) for x in arrays)
-
-
-def as_bias(mask: Array | None, S: int) -> Array | None:
-    """The mask as what is added to the scores: float32, −∞ for False, with rows of S numbers."""
-    if mask is None:
-        return None
-    bias = numpy.where(mask, f(0), f(-math.inf)) if mask.dtype == numpy.bool else mask.astype(f, copy=False)
-    return numpy.ascontiguousarray(numpy.broadcast_to(bias, (*bias.shape[:-1], S)))
-
-
-def forward(
-    query: Array, key: Array, value: Array, mask: Array | None, first: int, causal: bool, window: int | None,
-    scale: float, out: Array, m: Array, l: Array,
-) -> None:  # fmt: skip
-    given = [_five(x) for x in (query, key, value, mask)]
-    _forward(*given, first, causal, window or 0, scale, _five(out), _five(m), _five(l))
-
-
-def backward(
-    g: Array, query: Array, key: Array, value: Array, mask: Array | None, out: Array, m: Array, l: Array, first: int,
-    causal: bool, window: int | None, scale: float, dquery: Array | None, dkey: Array | None, dvalue: Array | None,
-) -> None:  # fmt: skip
-    given = [_five(x) for x in (g, query, key, value, mask, out, m, l)]
-    _backward(*given, first, causal, window or 0, scale, _five(dquery), _five(dkey), _five(dvalue))

@@ -104,7 +104,9 @@ def tiles(xp: Any, query: Array, key: Array, value: Array, is_causal: bool, comp
     heads = mg.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     L, S = query.shape[-2], key.shape[-2]
     scores, width = math.prod(heads) * L * S, query.shape[-1] + value.shape[-1]
-    small = size is None or (scores <= size // 2 and scores * width <= 32 * size)  # done before a thread has started
+    small = size is None or (
+        scores <= size // 2 and scores * width <= backend.small_product()
+    )  # done before a thread has started
     if size is None or (small and not compiled):
         return None
     threads = 1 if small else backend.threads(xp)

@@ -219,19 +219,17 @@ def _scaled_dot_product_attention(
     device = device_of(query)
     O = xp.empty((*tiling.heads, tiling.L, value.shape[-1]), dtype=query.dtype, device=device)
     m, l = (xp.empty((*tiling.heads, tiling.L, 1), dtype=wide(xp, query.dtype), device=device) for _ in "ml")
-    if loops and mask is not None:
-        query, key, value, mask = _for_loops(xp, loops, query, key, value, mask, is_causal, window)
+    if loops:
+        loops.forward(tiling, query, key, value, mask, is_causal, window, scale, O, m, l)
+        return keep(O, m=m, l=l)
 
     def work(lane: int) -> None:
         for heads, rows in tiling.lanes[lane]:
             at, keys = (*heads, rows), tiling.keys(rows, is_causal, window)
             Q, K, V, M, kept_here = cut(query, at), cut(key, heads), cut(value, heads), cut(mask, at), cut(kept, at)
             here = (*at, ...)
-            if loops:
-                loops.forward(Q, K, V, M, rows.start, is_causal, window, scale, O[here], m[here], l[here])
-            else:
-                O_rows, m[here], l[here] = _forward(xp, Q, K, V, M, kept_here, rows, keys, *options)
-                O[here] = cast(xp, O_rows, query)
+            O_rows, m[here], l[here] = _forward(xp, Q, K, V, M, kept_here, rows, keys, *options)
+            O[here] = cast(xp, O_rows, query)
 
     in_parallel(work, len(tiling.lanes))
     return keep(O, m=m, l=l)
@@ -272,19 +270,11 @@ def _scaled_dot_product_attention_vjp(
     given = {"query": query, "key": key, "value": value, "attn_mask": mask}
     of_queries = {"query"} if mask is None or mask.shape[-2] == 1 else {"query", "attn_mask"}
     sums = {name: tiling.zeros(xp, given[name], name in of_queries) for name in needs}
-    if loops and mask is not None:
-        query, key, value, mask = _for_loops(xp, loops, query, key, value, mask, is_causal, window)
 
     def work(lane: int) -> None:
         for heads, rows in tiling.lanes[lane]:
             at = (*heads, rows)
             Q, dO, O, m_rows, l_rows = (cut(x, at) for x in (query, g, out, m, l))
-            if loops:
-                places = {"query": at, "key": heads, "value": heads}
-                dQ, dK, dV = [cut(sums[name][lane], to) if name in sums else None for name, to in places.items()]
-                K, V, M = cut(key, heads), cut(value, heads), cut(mask, at)
-                loops.backward(dO, Q, K, V, M, O, m_rows, l_rows, rows.start, is_causal, window, scale, dQ, dK, dV)
-                continue
             dO_l = widen(xp, dO) / l_rows
             D_l = xp.sum(dO_l * widen(xp, O), axis=-1, keepdims=True)
             for keys in tiling.keys(rows, is_causal, window):
@@ -295,7 +285,10 @@ def _scaled_dot_product_attention_vjp(
                 for name, gradient in found.items():
                     add(xp, sums[name][lane], place[name], gradient)
 
-    in_parallel(work, len(tiling.lanes))
+    if loops:
+        loops.backward(tiling, g, query, key, value, mask, out, m, l, is_causal, window, scale, sums)
+    else:
+        in_parallel(work, len(tiling.lanes))
     return [xp.reshape(total(sums[name]), x.shape) if name in sums else None for name, x in arguments.items()]
 
 
@@ -415,7 +408,7 @@ def _scores(
     window: int | None,
 ) -> tuple[Array, Array, Array, Array]:
     """Q, K, V and S = Q Kᵀ + mask of a tile, with Q scaled; S is −inf where a query must not attend."""
-    Q, K, V, allowed = _seen(xp, Q, K, V, mask, rows, keys, is_causal, window)
+    Q, K, V, allowed = seen(xp, Q, K, V, mask, rows, keys, is_causal, window)
     S = xp.matmul(Q, xp.matrix_transpose(K))
     if mask is not None and not _is_bool(mask):
         S += cast(xp, mask, S)
@@ -427,7 +420,7 @@ def _scores(
     return Q, K, V, S
 
 
-def _seen(
+def seen(
     xp: Any,
     Q: Array,
     K: Array,
@@ -450,19 +443,9 @@ def _seen(
     if mask is not None:
         visible = allowed if _is_bool(mask) else _both(xp, mask != -math.inf, causal)
         Q = kept_rows(xp, Q, xp.any(visible, axis=-1, keepdims=True))
-        seen = xp.matrix_transpose(xp.any(visible, axis=-2, keepdims=True))
-        K, V = kept_rows(xp, K, seen), kept_rows(xp, V, seen)
+        seen_keys = xp.matrix_transpose(xp.any(visible, axis=-2, keepdims=True))
+        K, V = kept_rows(xp, K, seen_keys), kept_rows(xp, V, seen_keys)
     return Q, K, V, allowed
-
-
-def _for_loops(
-    xp: Any, loops: Any, Q: Array, K: Array, V: Array, mask: Array, is_causal: bool, window: int | None
-) -> tuple[Array, Array, Array, Array]:
-    """Q, K, V and the mask as compiled loops take them, which add it, and do not look for rows that nobody sees."""
-    L, S = Q.shape[-2], K.shape[-2]
-    if not loops.all_finite(Q, K, V):
-        Q, K, V, _ = _seen(xp, Q, K, V, mask, slice(0, L), slice(0, S), is_causal, window)
-    return Q, K, V, loops.as_bias(mask, S)
 
 
 def causal_mask(xp: Any, Q: Array, rows: slice, keys: slice, window: int | None) -> Array:

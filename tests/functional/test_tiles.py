@@ -3,6 +3,7 @@
 import math
 import multiprocessing
 import threading
+import time
 from typing import Any
 
 import numpy
@@ -165,6 +166,38 @@ def test_in_parallel_runs_each_part_once_and_passes_errors_on() -> None:
             backend.in_parallel(fails, n)
 
 
+@pytest.mark.parametrize("pause", [0.0, 0.02])  # workers are awake in between, or asleep
+@pytest.mark.parametrize("awake", [True, False])
+def test_in_parallel_from_several_threads(pause: float, awake: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not awake:
+        monkeypatch.setattr(backend, "_waiting", lambda: None)
+    done: list[tuple[int, int]] = []
+
+    def calls(caller: int) -> None:
+        for _ in range(5):
+            backend.in_parallel(lambda i: done.append((caller, i)), 3)
+            time.sleep(pause)
+
+    callers = [threading.Thread(target=calls, args=(i,)) for i in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert sorted(done) == sorted([(caller, i) for caller in range(4) for i in range(3)] * 5)
+
+
+@pytest.mark.skipif(not backend.has_compiler(), reason="to wait awake takes a compiler")
+def test_waiting_awake_ends() -> None:
+    waiting = backend._waiting()
+    state = numpy.asarray([3, 0])
+    assert waiting.until(state, 0, 3, 10**12) == 3  # at once
+    assert waiting.until(state, 1, 1, 100) == 0  # after so many looks
+    other = threading.Timer(0.05, waiting.count, args=(state, 1))
+    other.start()
+    assert waiting.until(state, 1, 1, 10**12) == 1  # when another thread has counted
+    other.join()
+
+
 def test_in_parallel_has_the_callers_errstate() -> None:
     def divides(i: int) -> None:
         numpy.ones(2) / numpy.zeros(2)
@@ -195,7 +228,7 @@ def test_matrix_product(n: int, k: int, m: int, threads: int, transposed: bool) 
     b = rng.normal(size=(k, m))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backend, "threads", lambda xp: threads)
-        patch.setattr(backend, "SMALL_PRODUCT", 0)
+        patch.setattr(backend, "small_product", lambda: 0)
         assert_allclose(backend.matrix_product(backend.NUMPY, a, b), a @ b, rtol=1e-13, atol=1e-15)
 
 
