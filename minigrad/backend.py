@@ -675,10 +675,9 @@ def exp_in_place(xp: Namespace, x: Array) -> Array:
 def has_compiler() -> bool:
     """Whether loops over NumPy's arrays can be `compiled`: whether there is Numba, and it gets on with this NumPy."""
     try:
-        importlib.import_module("numba")
+        return not importlib.import_module("numba").config.DISABLE_JIT
     except ImportError:
         return False
-    return True
 
 
 def compiles(xp: Namespace, *arrays: Array | None, strided: bool = False) -> bool:

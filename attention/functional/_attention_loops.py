@@ -97,11 +97,10 @@ def _spread(typing: Any, x: Any, i: Any, j: Any) -> Any:
 
 @intrinsic
 def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
-    """a b + c"""
+    """a b + c, rounded once where the processor can"""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        function = ir.FunctionType(_vector, [_vector] * 3)
-        return builder.call(cgutils.get_or_insert_function(builder.module, function, "llvm.fma.v8f32"), args)
+        return builder.fadd(builder.fmul(args[0], args[1], flags=("contract",)), args[2], flags=("contract",))
 
     return _float32x8(_float32x8, _float32x8, _float32x8), generate
 

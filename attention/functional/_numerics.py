@@ -106,7 +106,7 @@ def loops_for(xp: Any, *arrays: Array | None) -> Any:
 
 
 def attention_loops_for(xp: Any, query: Array, *others: Array) -> Any:
-    """The module `_attention_loops` where it is for these arrays, of five axes at most, else None.
+    """The module `_attention_loops` where it is for these arrays, else None.
 
     Its products take six queries at once: of fewer, NumPy's are as fast.
     """

@@ -30,6 +30,8 @@ numbers is ever in memory: the work is cut into tiles, a block of queries agains
 where these are small, whose scores stay in the processor's cache. Going forward, let m, l and O = Σ exp(S − m) V be
 those of the keys up to here; where the next block raises the maximum to m′, l and O are multiplied by exp(m − m′)
 (M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018, arXiv:1805.02867).
+
+`_forward` and `_backward` say this with any library's arrays; `_attention_loops.py` says the same to a compiler.
 """
 
 # ruff: noqa: E741  — O is the papers' name for the output
