@@ -91,9 +91,9 @@ def _without_ignored(xp: Any, x: Array, t: Array, ignore_index: int) -> tuple[Ar
     t = xp.astype(t, library(xp, t).int64, copy=False)
     counted = t != ignore_index
     x = kept_rows(xp, widen(xp, x), counted)
-    t = xp.where(counted, t, 0)
-    counts = xp.astype(counted, x.dtype)
-    return x, t, xp.where(xp.logical_or(t < 0, t >= x.shape[-1]), math.nan, counts)
+    no_class = xp.logical_and(counted, xp.logical_or(t < 0, t >= x.shape[-1]))
+    t = xp.where(xp.logical_and(counted, t >= 0), t, 0)
+    return x, t, xp.where(no_class, math.nan, xp.astype(counted, x.dtype))
 
 
 def _cross_entropy(
