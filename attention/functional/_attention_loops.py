@@ -445,7 +445,7 @@ def forward(
         at = (*heads, rows)
         given = cut(query, at), cut(key, heads), cut(value, heads), cut(bias, at)
         made = [x[(*at, ...)] for x in (out, m, l)]
-        return [*map(_five, given), rows.start, causal, window or 0, scale, *map(_five, made)]
+        return [*map(_five, given), rows.start, bool(causal), window or 0, float(scale), *map(_five, made)]
 
     _on_all_lanes(_forward, tiling, arguments)
 
@@ -463,7 +463,14 @@ def backward(
         computed = [cut(x, at) for x in (out, m, l)]
         places = {"query": at, "key": heads, "value": heads}
         made = [cut(sums[name][lane], to) if name in sums else None for name, to in places.items()]
-        return [*map(_five, (*given, *computed)), rows.start, causal, window or 0, scale, *map(_five, made)]
+        return [
+            *map(_five, (*given, *computed)),
+            rows.start,
+            bool(causal),
+            window or 0,
+            float(scale),
+            *map(_five, made),
+        ]
 
     _on_all_lanes(_backward, tiling, arguments)
 

@@ -114,6 +114,9 @@ def tiles(xp: Any, query: Array, key: Array, value: Array, is_causal: bool, comp
     # Causal blocks of queries are smaller, as the tiles on the diagonal are half wasted.
     flatter = 0 if compiled else 2 if is_causal else 1
     row_block = min(L, 1 << max((size.bit_length() - 1) // 2 - flatter, 0))
+    if compiled and math.prod(heads) % threads:  # so blocks of queries are dealt out, as many to each thread
+        turns = threads * (2 if is_causal else 1)
+        row_block = max(-(-L // (-(-L // (row_block * turns)) * turns)), min(L, 60))
     key_block = min(S, size // row_block)
     room = min(size // (row_block * key_block), -(-math.prod(heads) // threads))
     parts: list[Part] = [()]
