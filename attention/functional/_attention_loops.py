@@ -440,12 +440,13 @@ def forward(
 ) -> None:  # fmt: skip
     """Write O, m and l of a whole problem."""
     query, key, value, bias = _with_bias(query, key, value, mask, causal, window)
+    options = bool(causal), min(window or 0, tiling.L), float(scale)
 
     def arguments(lane: int, heads: Part, rows: slice) -> list[Any]:
         at = (*heads, rows)
         given = cut(query, at), cut(key, heads), cut(value, heads), cut(bias, at)
         made = [x[(*at, ...)] for x in (out, m, l)]
-        return [*map(_five, given), rows.start, bool(causal), window or 0, float(scale), *map(_five, made)]
+        return [*map(_five, given), rows.start, *options, *map(_five, made)]
 
     _on_all_lanes(_forward, tiling, arguments)
 
@@ -456,6 +457,7 @@ def backward(
 ) -> None:  # fmt: skip
     """Add the gradients that are wanted to each lane's ``sums``."""
     query, key, value, bias = _with_bias(query, key, value, mask, causal, window)
+    options = bool(causal), min(window or 0, tiling.L), float(scale)
 
     def arguments(lane: int, heads: Part, rows: slice) -> list[Any]:
         at = (*heads, rows)
@@ -463,14 +465,7 @@ def backward(
         computed = [cut(x, at) for x in (out, m, l)]
         places = {"query": at, "key": heads, "value": heads}
         made = [cut(sums[name][lane], to) if name in sums else None for name, to in places.items()]
-        return [
-            *map(_five, (*given, *computed)),
-            rows.start,
-            bool(causal),
-            window or 0,
-            float(scale),
-            *map(_five, made),
-        ]
+        return [*map(_five, (*given, *computed)), rows.start, *options, *map(_five, made)]
 
     _on_all_lanes(_backward, tiling, arguments)
 

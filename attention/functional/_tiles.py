@@ -104,9 +104,8 @@ def tiles(xp: Any, query: Array, key: Array, value: Array, is_causal: bool, comp
     heads = mg.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     L, S = query.shape[-2], key.shape[-2]
     scores, width = math.prod(heads) * L * S, query.shape[-1] + value.shape[-1]
-    small = size is None or (
-        scores <= size // 2 and scores * width <= backend.small_product()
-    )  # done before a thread has started
+    # What is done before another thread has started:
+    small = size is None or (scores <= size // 2 and scores * width <= backend.small_product())
     if size is None or (small and not compiled):
         return None
     threads = 1 if small else backend.threads(xp)
@@ -115,8 +114,8 @@ def tiles(xp: Any, query: Array, key: Array, value: Array, is_causal: bool, comp
     flatter = 0 if compiled else 2 if is_causal else 1
     row_block = min(L, 1 << max((size.bit_length() - 1) // 2 - flatter, 0))
     if compiled and math.prod(heads) % threads:  # so blocks of queries are dealt out, as many to each thread
-        turns = threads * (2 if is_causal else 1)
-        row_block = max(-(-L // (-(-L // (row_block * turns)) * turns)), min(L, 60))
+        many = threads * (2 if is_causal else 1)
+        row_block = max(-(-L // (-(-L // (row_block * many)) * many)), min(L, 60))
     key_block = min(S, size // row_block)
     room = min(size // (row_block * key_block), -(-math.prod(heads) // threads))
     parts: list[Part] = [()]
