@@ -796,9 +796,9 @@ def _waiting() -> Any:
     return importlib.import_module("._waiting", __package__) if has_compiler() else None
 
 
-def small_product() -> int:
-    """How many multiplications are for one thread: half a millisecond, or 0.1 where others wait awake."""
-    return 1 << (22 if has_compiler() else 24)
+def is_small(xp: Namespace, multiplications: int) -> bool:
+    """Whether a product is for one thread: of half a millisecond at most, or 0.1 where others wait awake."""
+    return multiplications < 1 << 22 or (multiplications < 1 << 24 and not (xp is NUMPY and has_compiler()))
 
 
 def matrix_product(xp: Namespace, a: Array, b: Array) -> Array:
@@ -810,7 +810,7 @@ def matrix_product(xp: Namespace, a: Array, b: Array) -> Array:
     a = xp.reshape(a, (count, a.shape[-1]))
     n = min(threads(xp), count)
     multiplications = count * b.shape[0] * b.shape[1]
-    if n < 2 or multiplications < small_product():
+    if n < 2 or is_small(xp, multiplications):
         with on_this_thread(xp, multiplications >> 5):
             return xp.reshape(xp.matmul(a, b), shape)
     out = numpy.empty((count, b.shape[1]), dtype=numpy.result_type(a, b))

@@ -1,5 +1,6 @@
 """What every test begins with. ``MINIGRAD_BACKEND`` (and ``MINIGRAD_DEVICE``) name the backend under test."""
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -8,6 +9,9 @@ from hypothesis import settings
 
 import minigrad as mg
 from minigrad import backend
+
+# SciPy reads this once, when it is imported, and Numba imports it.
+os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
 # A shell that starts a job in the background makes it ignore Ctrl-C, and all its children with it; the tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

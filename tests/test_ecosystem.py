@@ -5,7 +5,6 @@ on NumPy arrays, its gradient that of finite differences. docs/ecosystem.md says
 """
 
 import importlib
-import os
 import warnings
 from contextlib import nullcontext
 from typing import Any
@@ -17,9 +16,6 @@ from numpy.testing import assert_allclose
 import minigrad as mg
 
 pytestmark = pytest.mark.peers
-
-# SciPy reads this when it is imported first, which is in a test: all files are loaded before a test runs.
-os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
 
 def uniform(seed: int, *shape: int) -> Any:

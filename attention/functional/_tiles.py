@@ -105,7 +105,7 @@ def tiles(xp: Any, query: Array, key: Array, value: Array, is_causal: bool, comp
     L, S = query.shape[-2], key.shape[-2]
     scores, width = math.prod(heads) * L * S, query.shape[-1] + value.shape[-1]
     # What is done before another thread has started:
-    small = size is None or (scores <= size // 2 and scores * width <= backend.small_product())
+    small = size is None or (scores <= size // 2 and backend.is_small(xp, scores * width))
     if size is None or (small and not compiled):
         return None
     threads = 1 if small else backend.threads(xp)
