@@ -1,6 +1,6 @@
 """attention.py's forward and backward pass as loops for a compiler, for NumPy's float32.
 
-The formulas are those of `_forward` and `_backward` there, block after block: of `ROWS` queries and `KEYS` keys, whose
+The formulas are those of `_forward` and `_backward` there, block after block: of some queries and `KEYS` keys, whose
 scores stay in a core's own cache, as they do not where every operation is a call of NumPy's. So that the products can
 be made there too, they are ours. What a compiler makes of plain loops reaches half of what a processor can do, as it
 does not keep sums in registers; `product` does so by hand. A compiler does well with loops over rows in memory of a
@@ -34,7 +34,7 @@ intrinsic: Callable[..., Any] = extending.intrinsic
 
 f = numpy.float32
 loop, loop_with_sums = compiled(), compiled(sums_in_any_order=True)
-ROWS, KEYS = 120, 64  # measured: of 240 rows or 128 keys, less stays in a cache of 512 KiB
+ROWS, CAUSAL_ROWS, KEYS = 120, 60, 64  # measured: of 240 rows or 128 keys, less stays in a cache of 512 KiB
 
 
 # ------------------------------------------------------------------------------------------------ the product
@@ -169,6 +169,12 @@ def _fill(x: Array, number: Any) -> None:
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             x[i, j] = number
+
+
+@loop
+def _rows(L: int, causal: bool) -> Any:
+    """How many of L queries are a block's: blocks of one length, or short ones, of which more are left out."""
+    return min(up(L, 6), CAUSAL_ROWS) if causal else up(-(-L // -(-L // ROWS)), 6)
 
 
 @loop
@@ -329,7 +335,7 @@ def _forward(
     """O, m and l of the queries from the ``first`` on; ``mask`` is added to the scores, where it is not empty."""
     A, B, C, L, Ev = out.shape
     S, E = key.shape[-2:]
-    rows, keys = up(-(-L // -(-L // ROWS)), 6), min(up(S, 16), KEYS)
+    rows, keys = _rows(L, causal), min(up(S, 16), KEYS)
     Q, O = numpy.empty((L + 5, E), f), numpy.empty((L + 5, up(Ev, 16)), f)
     KT, V, P = numpy.empty((E, keys), f), numpy.empty((keys, up(Ev, 16)), f), numpy.zeros((rows, keys + 16), f)
     m, l = numpy.empty(L, f), numpy.empty(L, f)
@@ -385,7 +391,7 @@ def _backward(
     """Add what these queries give to dQ, dK and dV, to each that is not empty."""
     A, B, C, L, Ev = out.shape
     S, E = key.shape[-2:]
-    rows, keys = up(-(-L // -(-L // ROWS)), 6), min(up(S, 16), KEYS)
+    rows, keys = _rows(L, causal), min(up(S, 16), KEYS)
     Q, dO_l, dQ = (numpy.empty((L + 5, up(E, 16)), f), numpy.empty((L + 5, up(Ev, 16)), f),
                    numpy.empty((L + 5, up(E, 16)), f))  # fmt: skip
     K, KT, VT = numpy.empty((keys, up(E, 16)), f), numpy.empty((E, keys), f), numpy.empty((Ev, keys), f)
