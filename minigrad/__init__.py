@@ -19,6 +19,7 @@ import math as _math
 from typing import Any as _Any
 
 from . import (
+    _interrupt,  # first: from here on Ctrl-C is told in one line
     autodiff,
     backend,
     creation,

@@ -291,3 +291,15 @@ def test_control_c():
         process.stdout.read()
         assert process.stderr.read() == "interrupted\n"
         assert process.wait(60) == 130
+
+
+@needs_signals
+@pytest.mark.parametrize("package", ["minigrad", "attention"])
+def test_control_c_while_it_is_imported(package, tmp_path):
+    (tmp_path / "numpy.py").write_text("raise KeyboardInterrupt")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-m", package, "info"], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "interrupted\n")
+    importer = [sys.executable, "-c", f"import {package}"]  # another program's errors are its own
+    done = subprocess.run(importer, env=env, capture_output=True, text=True, check=False)
+    assert done.stderr.startswith("Traceback")
