@@ -133,8 +133,8 @@ def info(name: str, device: str | None) -> int:
     blas = backend.NUMPY.show_config(mode="dicts")["Build Dependencies"]["blas"]
     threads = os.environ.get("OMP_NUM_THREADS", "not set")
     print(f"numpy's BLAS: {blas.get('name')} {blas.get('version')}; {os.cpu_count()} CPUs, OMP_NUM_THREADS {threads}")
-    numba = f"numba {metadata.version('numba')}" if backend.has_compiler() else None
-    print(f"compiled loops: {numba or 'none; ' + backend.how_to_install('fast')}")
+    why_not = backend.why_no_compiler()
+    print(f"compiled loops: {f'none; {why_not}' if why_not else 'numba ' + metadata.version('numba')}")
     return 0
 
 

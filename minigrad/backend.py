@@ -674,10 +674,18 @@ def exp_in_place(xp: Namespace, x: Array) -> Array:
 @cache
 def has_compiler() -> bool:
     """Whether loops over NumPy's arrays can be `compiled`: whether there is Numba, and it gets on with this NumPy."""
+    return not why_no_compiler()
+
+
+def why_no_compiler() -> str:
+    """Why loops cannot be `compiled`, and what to do; nothing where they can."""
+    if not is_installed("numba"):
+        return how_to_install("fast")
     try:
-        return not importlib.import_module("numba").config.DISABLE_JIT
-    except ImportError:
-        return False
+        off = importlib.import_module("numba").config.DISABLE_JIT
+    except Exception as error:  # as in `load`
+        return f"numba cannot be used: {_reason(error)}"
+    return "NUMBA_DISABLE_JIT is set" if off else ""
 
 
 def compiles(xp: Namespace, *arrays: Array | None, strided: bool = False) -> bool:

@@ -195,6 +195,14 @@ def test_info(capsys):
     assert out.splitlines()[-1].startswith(f"compiled loops: {loops}")
 
 
+def test_info_says_why_loops_are_not_compiled(capsys, monkeypatch, tmp_path):
+    (tmp_path / "numba.py").write_text("raise AttributeError('no such attribute of NumPy')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "numba", raising=False)
+    _, out, _ = run(capsys, "info")
+    assert out.endswith("\ncompiled loops: none; numba cannot be used: no such attribute of NumPy\n")
+
+
 def test_info_imports_no_library_that_is_not_in_use():
     code = (
         "import sys; from minigrad.__main__ import main; main(['info', '--backend', 'numpy']); "
