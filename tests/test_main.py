@@ -203,6 +203,14 @@ def test_info_says_why_loops_are_not_compiled(capsys, monkeypatch, tmp_path):
     assert out.endswith("\ncompiled loops: none; numba cannot be used: no such attribute of NumPy\n")
 
 
+def test_loops_are_not_run_as_python(capsys, monkeypatch):
+    numba = pytest.importorskip("numba")
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    _, out, _ = run(capsys, "info")
+    assert out.endswith("\ncompiled loops: none; NUMBA_DISABLE_JIT is set\n")
+    assert backend.has_compiler.__wrapped__() is False
+
+
 def test_info_imports_no_library_that_is_not_in_use():
     code = (
         "import sys; from minigrad.__main__ import main; main(['info', '--backend', 'numpy']); "

@@ -62,11 +62,6 @@ def test_without_numba_there_is_no_compiler(error: Exception, monkeypatch: pytes
     assert backend.has_compiler.__wrapped__() is False
 
 
-def test_with_numba_switched_off_there_is_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("numba").config, "DISABLE_JIT", 1)
-    assert backend.has_compiler.__wrapped__() is False
-
-
 def test_loops_are_compiled_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     numba = importlib.import_module("numba")
     njit = numba.njit
