@@ -381,7 +381,9 @@ class Primitive(Generic[P]):
         if type(out) is not kind:
             if type(out) is Kept:
                 out, kept = out
-            if NAMESPACES.get(type(out)) is SCALAR:  # what NumPy gives for 0-dimensional arrays
+            if type(out) is kind:
+                pass
+            elif NAMESPACES.get(type(out)) is SCALAR:  # what NumPy gives for 0-dimensional arrays
                 out = xp.asarray(out)
             elif isinstance(out, tuple):
                 return cast("Tensor", self._many(args, raw, options, xp, needs_grad, out, kept))

@@ -597,8 +597,8 @@ def test_half_precision_as_pytorch_in_float32(name: str, half: str) -> None:
 @pytest.mark.skipif(backend.current().name != "numpy", reason="threads are NumPy's")
 def test_threads_share_large_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
-    for threads in ("1", "3"):
-        monkeypatch.setenv("MINIGRAD_THREADS", threads)
+    for threads in (1, 3):
+        monkeypatch.setattr(backend, "threads", lambda xp, n=threads: n)
         params = [tensor(numpy.linspace(-1, 1, n), requires_grad=True) for n in (1 << 17, 3, 1 << 16, 5)]
         optimizer = AdamW(params)
         for _ in range(2):

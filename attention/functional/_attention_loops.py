@@ -21,7 +21,9 @@ from typing import Any
 
 import numpy
 
-from minigrad.backend import NUMPY, Array, compiled, in_parallel
+import minigrad as mg
+from minigrad._threads import in_parts, state, task
+from minigrad.backend import NUMPY, Array, compiled, in_parallel, parts_for
 
 from ._tiles import Part, Tiles, cut
 from .attention import seen
@@ -35,6 +37,7 @@ intrinsic: Callable[..., Any] = extending.intrinsic
 f = numpy.float32
 loop, loop_with_sums = compiled(), compiled(sums_in_any_order=True)
 ROWS, CAUSAL_ROWS, KEYS = 120, 60, 64  # measured: of 240 rows or 128 keys, less stays in a cache of 512 KiB
+FEW = 6  # queries at a time in `product`; with fewer, each key and value is used too seldom to be copied
 
 
 # ------------------------------------------------------------------------------------------------ the product
@@ -367,6 +370,59 @@ def _forward(
 
 
 @loop_with_sums
+def _few_queries(
+    part: int, parts: int, query: Array, key: Array, value: Array, mask: Array, causal: bool, window: int, scale: float,
+    out: Array, m_out: Array, l_out: Array,
+) -> None:  # fmt: skip
+    A, B, C, L, Ev = out.shape
+    S, E = key.shape[-2:]
+    P = numpy.empty(up(S, 16), f)
+    for head in range(part, A * B * C, parts):
+        a, b, c = head // (B * C), head // C % B, head % C
+        q, k, v, bias = (_head(query, a, b, c), _head(key, a, b, c), _head(value, a, b, c), _head(mask, a, b, c))
+        for i in range(L):
+            start, stop = _key_range(i, 1, S, causal, window)
+            n, sixteens, row = stop - start, up(stop - start, 16) // 16, q[i]
+            for j in range(n):
+                kj, total = k[start + j], f(0)
+                for e in range(E):
+                    total += row[e] * kj[e]
+                P[j] = total * f(scale)
+            if mask.size:
+                for j in range(n):
+                    P[j] += bias[i % bias.shape[0], start + j]
+            for j in range(n, 16 * sixteens):
+                P[j] = f(-math.inf)
+            m = _finite(_maximum(P, sixteens, f(-math.inf)))
+            _exp_minus(P, sixteens, m)
+            l = _sum(P, sixteens)
+            l = f(1) if l == f(0) else l
+            O = out[a, b, c, i]
+            for e in range(Ev):
+                O[e] = f(0)
+            for j in range(n):
+                vj, p = v[start + j], P[j] / l
+                for e in range(Ev):
+                    O[e] += p * vj[e]
+            m_out[a, b, c, i, 0], l_out[a, b, c, i, 0] = m, l
+
+
+_few_queries_task = task(_few_queries)
+_given_rows, _made_rows = types.Array(types.float32, 5, "C", readonly=True), types.Array(types.float32, 5, "C")
+_options = (types.boolean, types.intp, types.float64)
+
+
+@compiled(signature=types.void(types.int64[::1], types.intp, *[_given_rows] * 4, *_options, *[_made_rows] * 3))
+def _forward_of_few(
+    state: Array, parts: int, query: Array, key: Array, value: Array, mask: Array,
+    causal: bool, window: int, scale: float, out: Array, m_out: Array, l_out: Array,
+) -> None:  # fmt: skip
+    """`_forward` for few queries, with each key and value read where it is."""
+    code, data = _few_queries_task((parts, query, key, value, mask, causal, window, scale, out, m_out, l_out))
+    in_parts(state, parts, code, data)
+
+
+@loop_with_sums
 def _divided(g: Array, out: Array, l: Array, dO_l: Array, D_l: Array) -> None:
     """dO / l and D / l, and 0 beyond."""
     for i in range(g.shape[0]):
@@ -438,6 +494,23 @@ def _backward(
 
 
 # ------------------------------------------------------------------------------------------------ called from Python
+
+
+def forward_of_few(
+    query: Array, key: Array, value: Array, mask: Array | None, causal: bool, window: int | None, scale: float
+) -> tuple[Array, Array, Array]:
+    """O, m and l of fewer than ``FEW`` queries, which is what a model has that writes one token after the other."""
+    query, key, value, bias = _with_bias(query, key, value, mask, causal, window)
+    heads, L = mg.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2]), query.shape[-2]
+    out = numpy.empty((*heads, L, value.shape[-1]), f)
+    m, l = numpy.empty((*heads, L, 1), f), numpy.empty((*heads, L, 1), f)
+    count = math.prod(heads)
+    parts = min(parts_for(count * L * key.shape[-2] * query.shape[-1]), count)
+    given = [_five(None if x is None else numpy.ascontiguousarray(x)) for x in (query, key, value, bias)]
+    _forward_of_few(
+        state, parts, *given, bool(causal), min(window or 0, L), float(scale), _five(out), _five(m), _five(l)
+    )
+    return out, m, l
 
 
 def forward(

@@ -161,6 +161,27 @@ def gelu_tanh_vjp(g: Array, x: Array, Phi: Array, dx: Array) -> None:
         dx[i] = g[i] * (Phi[i] + x[i] * (slope * Phi[i] * (f(1) - Phi[i])))
 
 
+# ------------------------------------------------------------------------------------------------ rotary
+
+
+@loop
+def rotary(halves: bool, cos: Array, sin: Array, x: Array, y: Array) -> None:
+    """Of x (n · T, d), with cos and sin (T, d/2)."""
+    T, half = cos.shape
+    for i in range(x.shape[0]):
+        c, s = cos[i % T], sin[i % T]
+        if halves:
+            a, b, ya, yb = x[i, :half], x[i, half:], y[i, :half], y[i, half:]
+            for j in range(half):
+                ya[j] = a[j] * c[j] - b[j] * s[j]
+                yb[j] = a[j] * s[j] + b[j] * c[j]
+        else:
+            for j in range(half):
+                aj, bj = x[i, 2 * j], x[i, 2 * j + 1]
+                y[i, 2 * j] = aj * c[j] - bj * s[j]
+                y[i, 2 * j + 1] = aj * s[j] + bj * c[j]
+
+
 # ------------------------------------------------------------------------------------------------ normalization
 
 

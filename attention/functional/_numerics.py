@@ -68,8 +68,8 @@ def rows(xp: Any, x: Array) -> Array:
 
 
 def one_for_each(xp: Any, x: Array) -> Array:
-    """Room for a number for each row of x (n, d)."""
-    return xp.empty((x.shape[0], 1), dtype=x.dtype, device=device_of(x))
+    """Room for a number for each row of x (n, d), an array of NumPy's."""
+    return xp.empty((x.shape[0], 1), dtype=x.dtype)
 
 
 def row_sums(xp: Any, x: Array) -> Array:
@@ -106,14 +106,13 @@ def loops_for(xp: Any, *arrays: Array | None) -> Any:
 
 
 def attention_loops_for(xp: Any, query: Array, *others: Array) -> Any:
-    """The module `_attention_loops` where it is for these arrays, else None.
-
-    Its products take six queries at once: of fewer, NumPy's are as fast.
-    """
-    if not backend.compiles(xp, query, *others, strided=True) or query.shape[-2] < 6:
+    """The module `_attention_loops` where it is for these arrays, else None."""
+    if not backend.compiles(xp, query, *others, strided=True):
         return None
-    fits = all(len(x.shape) <= 5 and math.prod(x.shape) > 0 for x in (query, *others))
-    return _module("._attention_loops") if fits else None
+    for x in (query, *others):
+        if x.ndim > 5 or x.size == 0:
+            return None
+    return _module("._attention_loops")
 
 
 @cache

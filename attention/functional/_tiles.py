@@ -26,10 +26,11 @@ def by_rows(
     may write into its arrays instead, and give nothing. Where it is ``light``, a single pass over memory, two threads
     are as fast as one from a million numbers on.
     """
-    n = arrays[0].shape[0]
-    size = backend.tile_size(xp)
+    n, size = arrays[0].shape[0], backend.tile_size(xp)
+    if n < 2 or size is None:
+        return f(*arrays) or ()
     numbers = n * max([math.prod(x.shape[1:]) for x in arrays])
-    if size is None or n < 2 or numbers <= (2 * size if light else size // 4):
+    if numbers <= (2 * size if light else size // 4):
         with backend.on_this_thread(xp, numbers):
             return f(*arrays) or ()
     threads = backend.threads(xp)

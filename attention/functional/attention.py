@@ -209,6 +209,9 @@ def _scaled_dot_product_attention(
     """O = P V with P = softmax(scale · Q Kᵀ + mask), and m and l kept; see the top of this file."""
     options = (is_causal, window, scale, dropout_p)
     loops = attention_loops_for(xp, query, key, value) if kept is None else None
+    if loops and query.shape[-2] < loops.FEW:
+        O, m, l = loops.forward_of_few(query, key, value, attn_mask, is_causal, window, scale)
+        return keep(O, m=m, l=l)
     tiling = tiles(xp, query, key, value, is_causal, loops is not None)
     if tiling is None:
         rows, keys = slice(0, query.shape[-2]), [slice(0, key.shape[-2])]
@@ -491,22 +494,23 @@ def _check(name: str, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | 
         given = ", ".join(f"{name}: {describe(x.data)}" for name, x in arguments.items() if x is not None)
         return kind(f"{name}: expected {expected} (given {given})")
 
-    if min(query.ndim, key.ndim, value.ndim) < 2:
+    q, k, v, dtype = query.shape, key.shape, value.shape, query.dtype
+    if min(len(q), len(k), len(v)) < 2:
         raise error("query (…, L, E), key (…, S, E) and value (…, S, Ev), of two axes or more")
-    if not mg.isdtype(query.dtype, "real floating") or not query.dtype == key.dtype == value.dtype:
+    if not mg.isdtype(dtype, "real floating") or not dtype == key.dtype == value.dtype:
         raise error("query, key and value of one real floating-point dtype", TypeError)
-    if query.shape[-1] != key.shape[-1]:
+    if q[-1] != k[-1]:
         raise error("query and key of the same width")
-    if key.shape[-2] != value.shape[-2]:
+    if k[-2] != v[-2]:
         raise error("key and value of the same length")
     groups = 1
-    leading = [query.shape[:-2], key.shape[:-2], value.shape[:-2]]
+    leading = [q[:-2], k[:-2], v[:-2]]
     if enable_gqa:
-        if min(query.ndim, key.ndim, value.ndim) < 3 or key.shape[-3] != value.shape[-3]:
+        if min(len(q), len(k), len(v)) < 3 or k[-3] != v[-3]:
             raise error("query, key and value of shape (…, heads, length, width), key and value with the same heads")
-        if key.shape[-3] == 0 or query.shape[-3] % key.shape[-3]:
+        if k[-3] == 0 or q[-3] % k[-3]:
             raise error("a number of query heads that is a multiple of the heads of key and value")
-        groups = query.shape[-3] // key.shape[-3]
+        groups = q[-3] // k[-3]
         leading = [leading[0], *((*heads[:-1], heads[-1] * groups) for heads in leading[1:])]
     try:
         mg.broadcast_shapes(*leading)
@@ -515,7 +519,7 @@ def _check(name: str, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | 
     if mask is not None:
         if not mg.isdtype(mask.dtype, ("bool", "real floating")):
             raise error("a mask of booleans or of floating-point numbers", TypeError)
-        shape = (*mg.broadcast_shapes(*leading[:2]), query.shape[-2], key.shape[-2])
+        shape = (*mg.broadcast_shapes(*leading[:2]), q[-2], k[-2])
         padded = (1,) * (len(shape) - mask.ndim) + mask.shape
         if mask.ndim > len(shape) or any(m not in (1, n) for m, n in zip(padded, shape, strict=True)):
             raise error(f"a mask that broadcasts to {shape}")

@@ -8,6 +8,8 @@ import minigrad as mg
 from minigrad import primitive
 from minigrad.backend import Array
 
+from ._numerics import loops_for, rows
+
 
 @primitive
 def rotary(xp: Any, x: Array, cos: Array, sin: Array, *, halves: bool = False) -> Array:
@@ -26,6 +28,11 @@ def rotary(xp: Any, x: Array, cos: Array, sin: Array, *, halves: bool = False) -
     """
     if x.shape[-1] != 2 * cos.shape[-1] or cos.shape != sin.shape:
         raise ValueError("expected x of shape (…, T, d), cos and sin of (T, d/2)")
+    X = rows(xp, x)
+    if cos.shape == (x.shape[-2], x.shape[-1] // 2) and (loops := loops_for(xp, X, cos, sin)):
+        y = xp.empty_like(X)
+        loops.rotary(halves, cos, sin, X, y)
+        return xp.reshape(y, x.shape)
     half = x.shape[-1] // 2
     a, b = (x[..., :half], x[..., half:]) if halves else (x[..., ::2], x[..., 1::2])
     turned = [a * cos - b * sin, a * sin + b * cos]

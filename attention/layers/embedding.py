@@ -149,6 +149,7 @@ class RotaryPositions(Module):
         self.halves = halves
         self._cos = mg.astype(mg.cos(angles), dtype)
         self._sin = mg.astype(mg.sin(angles), dtype)
+        self._latest: tuple[Any, Any] = None, None  # queries and keys of all layers are turned by the same angles
 
     def __call__(self, x: Tensor, offset: int = 0) -> Tensor:
         """For x of shape (..., T, d_head), whose first vector stands at position ``offset``.
@@ -156,8 +157,12 @@ class RotaryPositions(Module):
         Raises ValueError for an x of another width or a sequence that goes beyond ``max_length``.
         """
         expect_width("RotaryPositions", x, 2 * self._cos.shape[1], axes=2)
-        cos, sin = (_rows(table, x.shape[-2], offset, "RotaryPositions") for table in (self._cos, self._sin))
-        turned: Tensor = F.rotary(x, cos, sin, halves=self.halves)
+        which, angles = self._latest
+        if which != (x.shape[-2], offset):
+            angles = [_rows(table, x.shape[-2], offset, "RotaryPositions") for table in (self._cos, self._sin)]
+            if self._cos.backend == "numpy":  # other libraries have compilers, whose stand-ins for arrays must not stay
+                self._latest = (x.shape[-2], offset), angles
+        turned: Tensor = F.rotary(x, *angles, halves=self.halves)
         return turned
 
 

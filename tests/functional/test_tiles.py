@@ -143,13 +143,13 @@ def test_the_future_does_not_reach_the_past_in_another_tile() -> None:
 
 
 def test_threads_are_as_many_as_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINIGRAD_THREADS", "3")
-    assert backend.threads(backend.NUMPY) == 3
     assert backend.threads(mg) == 1
+    monkeypatch.setenv("MINIGRAD_THREADS", "3")
+    assert backend._cpu_threads.__wrapped__() == 3  # which is asked once
     for bad in ("0", "-1", "two", "1.5"):
         monkeypatch.setenv("MINIGRAD_THREADS", bad)
         with pytest.raises(backend.BackendError, match="MINIGRAD_THREADS: expected a whole number from 1 on, got"):
-            backend.threads(backend.NUMPY)
+            backend._cpu_threads.__wrapped__()
 
 
 def test_in_parallel_runs_each_part_once_and_passes_errors_on() -> None:
@@ -170,7 +170,7 @@ def test_in_parallel_runs_each_part_once_and_passes_errors_on() -> None:
 @pytest.mark.parametrize("awake", [True, False])
 def test_in_parallel_from_several_threads(pause: float, awake: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not awake:
-        monkeypatch.setattr(backend, "_waiting", lambda: None)
+        monkeypatch.setattr(backend, "_threads", lambda: None)
     done: list[tuple[int, int]] = []
 
     def calls(caller: int) -> None:
@@ -187,15 +187,15 @@ def test_in_parallel_from_several_threads(pause: float, awake: bool, monkeypatch
 
 
 def test_waiting_awake_ends() -> None:
-    waiting = backend._waiting()
-    if waiting is None:
+    awake = backend._threads()
+    if awake is None:
         pytest.skip("to wait awake takes a compiler")
     state = numpy.asarray([3, 0])
-    assert waiting.until(state, 0, 3, 10**12) == 3  # at once
-    assert waiting.until(state, 1, 1, 100) == 0  # after so many looks
-    other = threading.Timer(0.05, waiting.count, args=(state, 1))
+    assert awake.until(state, 0, 3, 10**12) == 3  # at once
+    assert awake.until(state, 1, 1, 100) == 0  # after so many looks
+    other = threading.Timer(0.05, awake.count, args=(state, 1))
     other.start()
-    assert waiting.until(state, 1, 1, 10**12) == 1  # when another thread has counted
+    assert awake.until(state, 1, 1, 10**12) == 1  # when another thread has counted
     other.join()
 
 
@@ -286,7 +286,7 @@ def _in_child(queue: Any) -> None:
     backend.get_backend() != "numpy" or "fork" not in multiprocessing.get_all_start_methods(),
     reason="threads and forking concern NumPy, where the system can fork",
 )
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning", "ignore:os.fork:RuntimeWarning")  # JAX's
 def test_a_process_that_forked() -> None:
     expected = cut_into(100, 3, lambda: _attend(0)[0])  # the parent has its threads now
     context = multiprocessing.get_context("fork")

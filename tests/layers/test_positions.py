@@ -80,6 +80,14 @@ def test_attention_with_rotary_positions_sees_distances_alone() -> None:
     numpy.testing.assert_allclose(attend(longer, attn_mask=may).numpy()[:, 5:], attend(x).numpy(), atol=1e-12)
 
 
+def test_the_angles_that_were_used_last_are_used_for_no_other_positions() -> None:
+    turn, x = RotaryPositions(20, 4), mg.random.normal((5, 4), dtype="float32")
+    for length, offset in [(5, 0), (5, 0), (5, 3), (2, 3), (5, 0)]:
+        fresh = RotaryPositions(20, 4)
+        given = x[:length, :]
+        numpy.testing.assert_array_equal(turn(given, offset).numpy(), fresh(given, offset).numpy())
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
