@@ -736,34 +736,74 @@ def kept_rows(xp: Namespace, x: Array, which: Array) -> Array:
 
 
 def in_parallel(work: Callable[[int], None], n: int) -> None:
-    """Call ``work(0)`` … ``work(n − 1)`` at once, on threads: NumPy lets go of Python's lock while it computes.
+    """Call ``work(0)`` … ``work(n − 1)``, several at once on threads: NumPy lets go of Python's lock while it computes.
 
-    A matrix product inside runs on the thread that asks for it. ``work`` must not call this function again.
+    Each thread takes the next one that nobody has taken: one that comes late, as the processor has other things to do,
+    is not waited for. A matrix product inside runs on the thread that asks for it. ``work`` must not call this function
+    again.
     """
     _keep_freed_memory()
+    helpers = min(n, threads(NUMPY)) - 1
     if n == 1:
         return work(0)
-    _start_workers(n - 1)
-    errors: list[BaseException] = []
-    others = [threading.Lock() for _ in range(1, n)]  # each locked until its part is done
-    job = numpy.zeros(2, numpy.int64)  # how many of them have begun, and are done
-    awake = _threads()
+    parts, awake = _Parts(work, n), _threads()
     with blas_threads(1):
-        for i, running in enumerate(others, 1):
-            running.acquire()
-            _jobs.put((copy_context(), work, i, running, job, errors))  # NumPy's errstate is in the context
+        if helpers:
+            _start_workers(helpers)
+            for _ in range(helpers):
+                _jobs.put((copy_context(), parts))  # NumPy's errstate is in the context
         try:
-            if awake:
-                awake.call(awake.state, job, n - 1)
-            work(0)
+            if helpers and awake:
+                awake.call(awake.state, parts.counts, helpers)
+            parts.run()
         finally:
-            if awake:
-                awake.until(job, 1, n - 1, awake.LONG)
-            for running in others:
-                running.acquire()  # waits, after an error too: they write into the caller's arrays
-    if errors:
-        raise errors[0]
+            parts.finish(awake)
+    if parts.errors:
+        raise parts.errors[0]
     return None
+
+
+class _Parts:
+    """The parts of a computation, which threads take one after the other."""
+
+    def __init__(self, work: Callable[[int], None], n: int) -> None:
+        self.work: Callable[[int], None] | None = work
+        self.left = iter(range(n))
+        self.lock = threading.Lock()
+        self.helpers: list[threading.Lock] = []  # each locked as long as it may be at work
+        self.counts = numpy.zeros(2, numpy.int64)  # how many helpers have begun, and are done
+        self.errors: list[BaseException] = []
+
+    def run(self) -> None:
+        while True:
+            with self.lock:
+                i, work = next(self.left, None), self.work
+            if i is None or work is None:
+                return
+            work(i)
+
+    def help(self) -> None:
+        running = threading.Lock()
+        running.acquire()
+        with self.lock:
+            if self.work is None:  # it came too late
+                return
+            self.helpers.append(running)
+        try:
+            self.run()
+        except BaseException as error:
+            self.errors.append(error)
+        finally:
+            running.release()
+
+    def finish(self, awake: Any) -> None:
+        """Let nobody begin a part any more, and wait for those at work, as they write into the caller's arrays."""
+        with self.lock:
+            self.work, helpers = None, list(self.helpers)
+        if awake:
+            awake.until(self.counts, 1, len(helpers), awake.LONG)
+        for running in helpers:
+            running.acquire()
 
 
 # Worker threads of our own: concurrent.futures takes 100 µs for what takes 20 here, as long as a small product.
@@ -789,17 +829,13 @@ def _serve(jobs: SimpleQueue[Any]) -> None:
         given = jobs.get()
         if given is None:  # from `parts_for`
             continue
-        context, work, i, running, job, errors = given
+        context, parts = given
         if awake:
-            awake.count(job, 0)
-        try:
-            context.run(work, i)
-        except BaseException as error:
-            errors.append(error)
+            awake.count(parts.counts, 0)
+        context.run(parts.help)
         if awake:
-            awake.count(job, 1)
-        running.release()
-        del given, context, work, errors, job  # nothing is held while waiting
+            awake.count(parts.counts, 1)
+        del given, context, parts  # nothing is held while waiting
 
 
 def parts_for(multiplications: int) -> int:
@@ -838,6 +874,7 @@ def matrix_product(xp: Namespace, a: Array, b: Array) -> Array:
         with on_this_thread(xp, multiplications >> 5):
             return xp.reshape(xp.matmul(a, b), shape)
     out = numpy.empty((count, b.shape[1]), dtype=numpy.result_type(a, b))
+    n *= max(1, min(4, count // (256 * n)))  # with fewer rows at a time, OpenBLAS is slower
 
     def work(i: int) -> None:
         rows = slice(count * i // n, count * (i + 1) // n)

@@ -81,7 +81,7 @@ class Tiles(NamedTuple):
     heads: tuple[int, ...]
     L: int
     S: int
-    lanes: list[list[tuple[Part, slice]]]  # for each thread the blocks: which heads, which queries
+    lanes: list[list[tuple[Part, slice]]]  # for one thread after the other blocks: which heads, which queries
     splits_heads: bool  # whether queries of the same heads are in several lanes
     key_block: int
 
@@ -128,6 +128,8 @@ def tiles(xp: Any, query: Array, key: Array, value: Array, is_causal: bool, comp
     work = [[(part, r) for r in rows] for part in parts]
     if splits_heads:
         work = [[block] for of_a_part in work for block in of_a_part]
+    if not splits_heads and query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+        return Tiles(heads, L, S, work, splits_heads, key_block)  # as many as there are, as none needs sums of its own
     # There and back again, as in a causal problem the later blocks of queries have more keys.
     turns = [work[i :: 2 * threads] + work[2 * threads - 1 - i :: 2 * threads] for i in range(min(threads, len(work)))]
     lanes = [[block for some in turn for block in some] for turn in turns]

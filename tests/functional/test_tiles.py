@@ -1,9 +1,11 @@
 """Tiles: how a problem is cut, and on how many threads, never changes a result beyond rounding."""
 
+import itertools
 import math
 import multiprocessing
 import threading
 import time
+from queue import SimpleQueue
 from typing import Any
 
 import numpy
@@ -111,12 +113,18 @@ def test_every_score_is_in_exactly_one_tile(heads: list[int], L: int, S: int, si
     q, k = numpy.zeros((*heads, L, 1)), numpy.zeros((*heads, S, 1))
     tiling = cut_into(size, threads, lambda: _tiles.tiles(backend.NUMPY, q, k, k, False))
     if tiling is None:
-        assert q.size * S <= size // 4
+        assert q.size * S <= size // 2
         return
-    assert len(tiling.lanes) <= threads
+    assert len(tiling.lanes) <= threads or not tiling.splits_heads
     count = numpy.zeros((*heads, L, S), dtype=int)
-    for lane in tiling.lanes:
+    lanes_of_a_head: dict[tuple[int, ...], set[int]] = {}
+    for i, lane in enumerate(tiling.lanes):
         assert lane
+        for part, _ in lane:
+            for head in itertools.product(*[range(p.start, p.stop) for p in part]):
+                lanes_of_a_head.setdefault(head, set()).add(i)
+    assert tiling.splits_heads or all(len(lanes) == 1 for lanes in lanes_of_a_head.values())
+    for lane in tiling.lanes:
         for part, rows in lane:
             for keys in tiling.keys(rows, False, None):
                 tile = count[(*part, rows, keys)]
@@ -197,6 +205,34 @@ def test_waiting_awake_ends() -> None:
     other.start()
     assert awake.until(state, 1, 1, 10**12) == 1  # when another thread has counted
     other.join()
+
+
+def test_nobody_waits_for_a_thread_that_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller does all parts itself where no other thread has begun, and these then find nothing left."""
+    monkeypatch.setattr(backend, "threads", lambda xp: 3)
+    monkeypatch.setattr(backend, "_start_workers", lambda n: None)
+    monkeypatch.setattr(backend, "_jobs", SimpleQueue())
+    done: list[tuple[int, int]] = []
+    backend.in_parallel(lambda i: done.append((i, threading.get_ident())), 4)
+    assert done == [(i, threading.get_ident()) for i in range(4)]
+    while not backend._jobs.empty():
+        context, parts = backend._jobs.get()
+        context.run(parts.help)
+    assert len(done) == 4
+
+
+def test_after_an_error_no_part_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "threads", lambda xp: 1)
+    done: list[int] = []
+
+    def fails(i: int) -> None:
+        done.append(i)
+        if i == 1:
+            raise ZeroDivisionError("the second")
+
+    with pytest.raises(ZeroDivisionError, match="the second"):
+        backend.in_parallel(fails, 5)
+    assert done == [0, 1]
 
 
 def test_in_parallel_has_the_callers_errstate() -> None:
