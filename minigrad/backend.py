@@ -874,7 +874,6 @@ def matrix_product(xp: Namespace, a: Array, b: Array) -> Array:
         with on_this_thread(xp, multiplications >> 5):
             return xp.reshape(xp.matmul(a, b), shape)
     out = numpy.empty((count, b.shape[1]), dtype=numpy.result_type(a, b))
-    n *= max(1, min(4, count // (256 * n)))  # with fewer rows at a time, OpenBLAS is slower
 
     def work(i: int) -> None:
         rows = slice(count * i // n, count * (i + 1) // n)
