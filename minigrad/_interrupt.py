@@ -15,5 +15,5 @@ def _tell(kind: type[BaseException], error: BaseException, traceback: TracebackT
         sys.__excepthook__(kind, error, traceback)
 
 
-if sys.argv[:1] == ["-m"] and not {"minigrad", "attention"}.isdisjoint(sys.orig_argv):
+if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)] in ("minigrad", "attention"):
     sys.excepthook = _tell

@@ -316,6 +316,8 @@ def test_control_c_while_it_is_imported(package, tmp_path):
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run([sys.executable, "-m", package, "info"], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "interrupted\n")
-    importer = [sys.executable, "-c", f"import {package}"]  # another program's errors are its own
-    done = subprocess.run(importer, env=env, capture_output=True, text=True, check=False)
-    assert done.stderr.startswith("Traceback")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "__init__.py").write_text(f"import {package}")
+    for importer in (["-c", f"import {package}"], ["-m", "other", package]):  # another program's errors are its own
+        done = subprocess.run([sys.executable, *importer], env=env, capture_output=True, text=True, check=False)
+        assert done.stderr.startswith("Traceback")
