@@ -2,12 +2,12 @@
 
     attention.functional    operations: forward, backward and derivation side by side
     attention.layers        parameters and a call
-    attention.models        the encoder-decoder Transformer, and the decoder-only GPT
+    attention.models        whole Transformers, one file for each architecture
 
 The operation that gives it its name is that of A. Vaswani et al., "Attention is all you need" (2017), arXiv:1706.03762.
-All of it runs on whichever array library `minigrad` uses. The public names of the layers and models are here as well;
-what reads data, trains, stores checkpoints or draws (`attention.data`, `attention.train`, `attention.checkpoint`,
-`attention.plot`) is imported by its own name, as it needs the packages of the ``train`` extra.
+All of it runs on whichever array library `minigrad` uses. The usual layers are here as well, and the two models that
+`attention.train` trains. What reads data, trains, stores checkpoints or draws (`attention.data`, `attention.train`,
+`attention.checkpoint`, `attention.plot`) is imported by its own name, as it needs the packages of the ``train`` extra.
 
 >>> import minigrad as mg
 >>> from attention import SelfAttention
