@@ -1,4 +1,4 @@
-"""backend: the only file that names an array library, besides the compiled `_loops`, which are NumPy's.
+"""backend: the only file that names an array library, besides the compiled `_loops` and `_threads`, which are NumPy's.
 
 Everything else in minigrad is written against a namespace ``xp`` of the Python Array API standard. This file finds
 that namespace for an array (`namespace_of`), chooses the library that makes *new* arrays (`set_backend`,
