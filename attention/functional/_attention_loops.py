@@ -374,6 +374,7 @@ def _few_queries(
     part: int, parts: int, query: Array, key: Array, value: Array, mask: Array, causal: bool, window: int, scale: float,
     out: Array, m_out: Array, l_out: Array,
 ) -> None:  # fmt: skip
+    """Every ``parts``-th head, from ``part`` on: a query's whole row of scores, its softmax, and the sum of values."""
     A, B, C, L, Ev = out.shape
     S, E = key.shape[-2:]
     P = numpy.empty(up(S, 16), f)

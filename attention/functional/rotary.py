@@ -28,8 +28,8 @@ def rotary(xp: Any, x: Array, cos: Array, sin: Array, *, halves: bool = False) -
     """
     if x.shape[-1] != 2 * cos.shape[-1] or cos.shape != sin.shape:
         raise ValueError("expected x of shape (…, T, d), cos and sin of (T, d/2)")
-    X = rows(xp, x)
-    if cos.shape == (x.shape[-2], x.shape[-1] // 2) and (loops := loops_for(xp, X, cos, sin)):
+    one_each = cos.shape == (x.shape[-2], x.shape[-1] // 2)  # an angle for each position and pair
+    if one_each and (loops := loops_for(xp, cos, sin)) and loops_for(xp, X := rows(xp, x)):
         y = xp.empty_like(X)
         loops.rotary(halves, cos, sin, X, y)
         return xp.reshape(y, x.shape)
